@@ -59,7 +59,7 @@ struct PortSpec {
     std::string name;         ///< the interface's, for messages
     ibv_qp* slow_path_qp;     ///< a raw packet QP on pd(); outlives the attachment
     std::uint32_t slow_path_sqn;
-    std::span<const QueuePairFor> by_kind{};   ///< others than slow_path_qp, as that
+    std::span<const QueuePairFor> by_kind{};   ///< others than slow_path_qp, as that; the list is read at once
     bool policed = false;     ///< as set_policed() says
     std::uint16_t vlan = 0;   ///< 1 to 4094, of a plain function: the tag that its packets have outside; 0: none
 };

@@ -129,7 +129,6 @@ Result<std::uint64_t> EswitchImpl::switch_queue(VportId vport, ibv_qp* qp, std::
             const auto lock = change_ports();
             port->spec.slow_path_qp = qp;
             port->spec.slow_path_sqn = sqn;
-            port->spec.by_kind = by_kind;
         }
         return pipeline_->stop_leading_up(*port->rules.old_queue);
     });

@@ -49,7 +49,7 @@ namespace ovsdr::dr {
 /// What leads a vport's misses to one slow-path queue, and what that queue sends to the vport.
 /// Destroyed from the last to the first.
 struct QueueRules {
-    std::unique_ptr<CounterBulk> led_up;   ///< one counter: packets that `to_queue` led to the queue
+    std::unique_ptr<CounterBulk> led_up;   ///< one counter: packets that these lead up
     Rule send_to_vport;                    ///< FDB send table
     Rule enter_send;                       ///< FDB root
     Rule to_queue;                         ///< NIC_RX

@@ -118,7 +118,6 @@ Result<std::uint64_t> NicFunction::switch_queue(VportId, ibv_qp* qp, std::uint32
         port_->old_queue = std::exchange(port_->queue, std::move(*queue));
         port_->spec.slow_path_qp = qp;
         port_->spec.slow_path_sqn = sqn;
-        port_->spec.by_kind = by_kind;
         const std::uint64_t led_up = receive_->stop(*port_->old_queue);
         past_misses_ += led_up;
         return led_up;

@@ -187,6 +187,9 @@ private:
         const bool ends = ends_connection(scenario_.packets[packet].bytes);
         const auto& ups = one_.ups[packet];
         if (!are_same_copies(packet)) return excuse_untrue(packet) ? "" : "differs";
+        if (scenario_.packets[packet].in_port == scenario_.phases[phase_].policed && !is_all_in_software(packet)) {
+            return "is a policed port's, and did not go up as it was";
+        }
         if (ends && (ups.size() != 1 || ups[0].table != TableId{})) {
             return excuse_untrue(packet) ? "" : "ends a connection, and did not go up";
         }
@@ -209,6 +212,12 @@ private:
             }
         }
         return "";
+    }
+
+    [[nodiscard]] bool is_all_in_software(std::size_t packet) const {
+        const auto& ups = one_.ups[packet];
+        return ups.size() == 1 && ups[0] == Up{{}, scenario_.packets[packet].bytes} &&
+               std::ranges::all_of(one_.copies[packet], &Copy::in_software);
     }
 
     /// OVS looked it up in a tunnel, and the NIC went on there although what is inside ends a connection.
@@ -349,7 +358,6 @@ private:
             std::map<std::uint32_t, unsigned> copies;
             for (const std::uint32_t number : numbers) {
                 if (!verdict.ups[number].empty() || !other.ups[number].empty()) continue;
-                if (verdict.copies[number].size() != other.copies[number].size()) continue;   // told already
                 if (is_untrue(number)) continue;
                 sequences[{place, flow_of(number), copies[number]++}].push_back(number);
             }

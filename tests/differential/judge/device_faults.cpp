@@ -16,7 +16,7 @@ constexpr const char* made[] = {"CREATE_FLOW_TABLE", "ALLOC_PACKET_REFORMAT_CONT
                                 "ALLOC_FLOW_COUNTER"};
 /// So often that offload/ does not ask again for a while; the device may have another function's option.
 constexpr const char* option = "DEVX_OBJ_CREATE:CREATE_GENERAL_OBJECT:GENEVE_TLV_OPT";
-constexpr std::uint64_t last_option = 4;
+constexpr std::uint64_t last_option = 4;   ///< TunnelRules' most_refusals
 /// Of the calls of one name in a phase: some that fail, fewer and fewer, and a stretch in which all do.
 constexpr std::uint64_t first = 3, last = 1000, stretch = 24, stretch_end = 36;
 

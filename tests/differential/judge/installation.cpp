@@ -23,7 +23,9 @@ using namespace std::chrono_literals;
 constexpr std::chrono::milliseconds patience = 10s, quiet = 40ms, glance = 4ms;
 constexpr std::size_t deletions_at_once = 64;
 constexpr unsigned most_tries = 500;   ///< to attach a port, or to lead copies to a queue
-constexpr std::size_t odd_megaflows_in = 1;   ///< phase, before its changes
+/// Phase, before its changes: the one in which those that ask for the usual Geneve option leave anyway, which is
+/// another one's from then on.
+constexpr std::size_t odd_megaflows_in = 3;
 constexpr unsigned copies_that_wait = 4096;
 
 dr::Ufid ufid_of(std::size_t number) { return {0x6d656761, number}; }
@@ -79,9 +81,7 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
     }
     eswitch_->set_host_port(dr::OdpPort{host_port}, true);
     mirror({});
-    for (const TunnelKind kind : tunnel_kinds) {
-        eswitch_->set_tunnel_port({dr::OdpPort{tunnel_port_of(kind)}, kind_of(kind), udp_port_of(kind), name_of(kind)});
-    }
+    for (const TunnelKind kind : tunnel_kinds) add_tunnel_port(kind);
 }
 
 Installation::~Installation() {
@@ -117,18 +117,23 @@ void Installation::switch_queues(std::size_t port) {
         led_up = *switched;
         return {};
     });
-    if (led_up != came_up_[port]) {
-        throw std::runtime_error(fmt::format("{} packets came up at the queues of port {}, the device led {} there",
-                                             came_up_[port], ports[port].odp, led_up));
-    }
     old_ = Old{port, std::exchange(queues_[port], std::move(next))};
-    came_up_[port] = 0;
+    const std::uint64_t came_up = std::exchange(came_up_[port], 0);
+    if (led_up == came_up) return;
+    throw std::runtime_error(fmt::format("{} packets came up at the queues of port {}, the device led {} there", came_up,
+                                         ports[port].odp, led_up));
 }
 
 void Installation::forget_old_queues() {
     if (!old_) return;
     eswitch_->forget_old_queue(dr::VportId{ports[old_->port].vport});
     old_.reset();
+}
+
+void Installation::check_old_queues() const {
+    for (std::size_t i = 0; old_ && i < old_->queues.size(); ++i) {
+        if (!old_->queues[i].receive(0).empty()) throw std::runtime_error("a packet came up at a queue of before");
+    }
 }
 
 /// One port at a time.
@@ -158,20 +163,27 @@ std::uint32_t Installation::came_up(std::uint32_t queue_pair, const std::vector<
     throw std::runtime_error("a packet came up at a queue of nobody's");
 }
 
+void Installation::add_tunnel_port(TunnelKind kind) {
+    eswitch_->set_tunnel_port({dr::OdpPort{tunnel_port_of(kind)}, kind_of(kind), udp_port_of(kind), name_of(kind)});
+}
+
 void Installation::lead_copies(dr::CopyKind kind, const Trouble& trouble) {
     until_there_is_room("a queue for copies", trouble,
                         [&] { return eswitch_->lead_copies(kind, copy_queue(kind).qp()); });
 }
 
-/// In the midst of the changes a port leaves and comes again, another one in each phase, and with it a queue for
-/// copies; another port gets other queues; where nothing is counted all megaflows are flushed, too, and come again. No
-/// other judge hears of it. Policed is whom the phase says, before the port leaves, and mirrored what it says.
+/// In the midst of the changes a port gets other queues, leaves and comes again, another one in each phase, and with it
+/// a tunnel port and a queue for copies; the next port gets other queues, too; where nothing is counted all megaflows
+/// are flushed and come again. No other judge hears of it. Policed is whom the phase says, before the port leaves, and
+/// mirrored what it says.
 void Installation::disturb(std::size_t change, const Phase& phase) {
     const std::size_t port = verdict_.installed.size() % port_length, all = phase.changes.size();
     const auto copies = judged_copies[verdict_.installed.size() % judged_copies.size()];
-    if (change == all / 6) police(phase.policed);
+    // Geneve's when nobody waits for another option: who came first would have it.
+    const TunnelKind tunnel = tunnel_kinds[(verdict_.installed.size() + 1) % std::size(tunnel_kinds)];
     if (change == all / 7) mirror(phase.services);
-    if (change == all / 5) switch_queues((port + 1) % port_length);
+    if (change == all / 6) police(phase.policed);
+    if (change == all / 5) switch_queues(port);
     if (change == all / 4) {
         if (dr::is_mirror(copies)) {   // its counts begin anew
             led_before_ += eswitch_->copies(copies);
@@ -180,8 +192,11 @@ void Installation::disturb(std::size_t change, const Phase& phase) {
         eswitch_->stop_copies(copies);
     }
     if (change == all / 3) eswitch_->detach_port(dr::VportId{ports[port].vport});
+    if (change == all * 2 / 5) eswitch_->remove_tunnel_port(dr::OdpPort{tunnel_port_of(tunnel)});
     if (change == all / 2) lead_copies(copies);
+    if (change == all * 3 / 5) add_tunnel_port(tunnel);
     if (change == all * 2 / 3) attach(port);
+    if (change == all * 5 / 7) switch_queues((port + 1) % port_length);   // those of before stay for the packets
     if (phase.counts || change != all * 3 / 4) return;
     eswitch_->flush(std::nullopt);
     for (const std::int64_t version : std::vector(version_of_)) {

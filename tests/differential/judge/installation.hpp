@@ -1,7 +1,8 @@
 // A scenario's ports, tunnel ports and megaflows in the process's NIC, through offload/.
 //
-// Ports leave and come while megaflows change, so do queues for copies, ports get other queues, one queue or one for
-// each of some kinds of packets, and all megaflows are flushed once: when a phase begins nothing shows of it.
+// Ports leave and come while megaflows change, so do tunnel ports and queues for copies, ports get other queues, one or
+// several by kind of packet, megaflows are put that no device takes, and all are flushed once: when a phase's packets
+// come nothing shows of it. What shows is what the phase says: whom software polices, and what a mirror wants.
 //
 // Life cycle. apply() one phase after another: when it returns, megaflows that wait for tables are in the NIC, too.
 //
@@ -49,10 +50,12 @@ public:
     /// Deletes them all, and takes their counts if the last phase counts. So do meters go.
     void end();
 
-    /// The odp port at one of whose queues this packet has come up. As many as the device says that it has led there,
-    /// and each at the queue for its kind. `is_true`: its headers are.
+    /// The odp port at one of whose queues this packet has come up. It must be the queue for its kind, and the device
+    /// must say that it has led as many there as have come. `is_true`: its headers are.
     std::uint32_t came_up(std::uint32_t queue_pair, const std::vector<std::uint8_t>& frame, bool is_true);
     [[nodiscard]] const PortQueues& queues(std::size_t port) const { return queues_[port]; }
+    /// Throws if anything has come to queues that have been replaced.
+    void check_old_queues() const;
     /// Its megaflows are in software, and so are all its packets.
     [[nodiscard]] bool is_policed(std::size_t port) const { return ports[port].odp == policed_; }
     /// Where a packet missed that came up with this tag.
@@ -70,6 +73,7 @@ public:
 
 private:
     void attach(std::size_t port, const Trouble& trouble = [](unsigned) {});
+    void add_tunnel_port(TunnelKind kind);
     void lead_copies(dr::CopyKind kind, const Trouble& trouble = [](unsigned) {});
     void switch_queues(std::size_t port);
     void forget_old_queues();

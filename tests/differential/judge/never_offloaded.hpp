@@ -11,7 +11,7 @@
 
 namespace ovsdr::differential {
 
-/// Of an eswitch with this proof's ports and tunnel ports. Leaves it as it was.
+/// Of an eswitch with this proof's ports and tunnel ports. Megaflows of tunnels leave the device and come again.
 void check_never_offloaded(dr::Eswitch& eswitch);
 
 }  // namespace ovsdr::differential

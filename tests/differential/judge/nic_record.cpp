@@ -43,7 +43,7 @@ void NicRecord::out(std::uint32_t port, std::vector<std::uint8_t> frame) {
 
 void NicRecord::up(std::uint32_t queue_pair, std::uint32_t tag, std::vector<std::uint8_t> frame) {
     const std::uint32_t number = checked_number(frame);
-    const std::uint32_t port = installation_.came_up(queue_pair, frame, counts_);   // untrue ones are not counted
+    const std::uint32_t port = installation_.came_up(queue_pair, frame, counts_);   // else headers may lie
     if (port != scenario_.packets[number].in_port) throw std::runtime_error("a packet came up at another port's queue");
     const TableId table = installation_.table_of(tag);
     software_.begin(number, port, counts_);

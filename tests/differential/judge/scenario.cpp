@@ -53,10 +53,15 @@ constexpr std::size_t part_of_untrue = 40; ///< of the packets, one in so many h
 /// Of each wanted name, by the end; more than tests/differential/run asks for, since not all of them take packets.
 constexpr std::size_t least_in_nic = 150;
 constexpr std::size_t usual_goes_in = 3;   ///< phase in which no megaflow asks for the usual Geneve option
-/// By phase, the last one too: 0 is none. One that leaves in its phase and comes again (installation.cpp), and one that
-/// does not.
-constexpr std::size_t services_of_protocol = 8, services_in[] = {1, 2};   ///< in: phases, never the first
+constexpr std::size_t services_of_protocol = 8, services_in[] = {1, 2};   ///< in: phases
+/// The odp port by phase, 0: none; not in the first. One that leaves in its phase and comes again (installation.cpp),
+/// and one that does not.
 constexpr std::uint32_t policed_in[phases + 1] = {0, 0, ports[2].odp, 0, ports[1].odp, 0};
+/// Never policed: what software let pass would have filled no bucket of a device.
+constexpr std::size_t priming_ports[] = {0, 3};
+static_assert(std::ranges::none_of(priming_ports, [](std::size_t port) {
+    return std::ranges::count(policed_in, ports[port].odp) != 0;
+}));
 constexpr unsigned delete_percent = 5, modify_percent = 17, return_percent = 40, aim_at_gone_percent = 20,
                    same_actions_percent = 20, tries_for_like = 200, aim_anywhere_percent = 60,
                    most_steered_percent = 8, tries_to_help = 8;   ///< steered: of the megaflows, in a phase
@@ -64,10 +69,11 @@ constexpr unsigned delete_percent = 5, modify_percent = 17, return_percent = 40,
 /// Of what goes to the mirror, how many packets are of each service.
 class MirrorListener final : public OvsJudge::Listener {
 public:
-    void output(std::uint32_t port, std::span<const std::uint8_t> frame, std::size_t) override {
+    void output(std::uint32_t port, std::span<const std::uint8_t> frame, std::size_t source_port_at) override {
         const auto ports = port == mirror_port ? ports_of({frame.begin(), frame.end()}) : std::nullopt;
         if (!ports) return;
-        for (const std::uint16_t one : {ports->source, ports->destination}) ++times_[{ports->protocol, one}];
+        ++times_[{ports->protocol, ports->destination}];
+        if (source_port_at == 0) ++times_[{ports->protocol, ports->source}];   // else a NIC chooses another one
     }
     void taken(std::uint32_t, const ovs_judge_packet&) override {}
     void missed(const ovs_judge_packet&, const ovs_judge_seen&) override {}
@@ -151,7 +157,7 @@ private:
     /// A meter's packets come from one port, in their order.
     void add_priming() {
         for (std::uint32_t number = 1; number < meters_end; ++number) {
-            const std::size_t port = number % port_length;
+            const std::size_t port = priming_ports[number % std::size(priming_ports)];
             Megaflow megaflow{.in_port = ports[port].odp, .eth_type = type_priming};
             megaflow[Feature::eth_dst] = {differential::number(number), ones(48)};
             megaflow.actions = {{.kind = Action::Kind::meter, .port = number},

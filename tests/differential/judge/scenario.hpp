@@ -13,7 +13,7 @@
 // has a match or an action that is short there (shortage.hpp).
 //
 // In some phases one port has a policer, which is in software: nothing from there is in the NIC. In some the storage
-// mirror wants to have copies of the services that most packets are of.
+// mirror wants copies of some services alone: of those that most of what OVS gives it is from or to.
 //
 // In the last phase all megaflows come anew, and packets have headers that are not true, where only a card can tell
 // what its parser makes of them (named_differences.hpp).

@@ -21,8 +21,9 @@ constexpr auto patience = std::chrono::seconds(60);
 constexpr std::uint32_t first_sent = 0xFE000000, first_marker = 0xFF000000;
 constexpr std::size_t sent_by_each = 32;
 
-/// Sends windows of packets, and after each a marker from each port: a worker moves what one port received in order, so
-/// that when a second marker is there, all that came before the first has come out.
+/// Sends windows of packets, and after each a marker from each port, which comes out at the next one, or up from a
+/// policed port: a worker moves what one port received in order, so that when a second marker is there, all that came
+/// before the first has come out.
 class SoftNic {
 public:
     SoftNic(Installation& installation, NicRecord& record, const std::vector<std::string>& sockets,
@@ -91,10 +92,11 @@ private:
         for (std::size_t i = 0; i < port_length; ++i) {
             for (auto frame = peers_[i]->receive(); !frame.empty(); frame = peers_[i]->receive()) {
                 any = true;
-                if (!is_mine(ports[i].odp, frame)) record_.out(ports[i].odp, std::move(frame));
+                if (!is_mine(i, frame)) record_.out(ports[i].odp, std::move(frame));
             }
             any = take_up(i) || any;
         }
+        installation_.check_old_queues();
         return take_copies() || any;
     }
 
@@ -145,12 +147,14 @@ private:
     }
 
     /// Markers, and what the slow path sent.
-    bool is_mine(std::uint32_t port, const std::vector<std::uint8_t>& frame) {
+    bool is_mine(std::size_t port, const std::vector<std::uint8_t>& frame) {
         const std::uint32_t number = number_of(frame);
         if (is_marker(frame)) {
+            const std::size_t from = (port + port_length - 1) % port_length;
+            if (installation_.is_policed(from)) throw std::runtime_error("a policed port's marker did not go up");
             arrived_ += is_latest(frame) ? 1 : 0;
         } else if (number >= first_sent) {
-            if (port != number - first_sent || frame != marker_frame(number)) {
+            if (ports[port].odp != number - first_sent || frame != marker_frame(number)) {
                 throw std::runtime_error("what the slow path sent came out elsewhere");
             }
             ++sent_arrived_;
