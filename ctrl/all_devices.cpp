@@ -46,6 +46,7 @@ void AllDevices::remove(dr::Eswitch& eswitch) noexcept {
     for (const dr::OdpPort port : gone_ports_) eswitch.set_gone_port(port, false);
     for (const dr::OdpPort port : host_ports_) eswitch.set_host_port(port, false);
     for (const auto& [number, port] : mirror_ports_) eswitch.remove_mirror_port(number);
+    for (const auto& [number, port] : tunnel_ports_) eswitch.remove_tunnel_port(number);
     const std::lock_guard guard(eswitches_lock_);
     std::erase(eswitches_, &eswitch);
 }

@@ -53,17 +53,20 @@ Result<void> MeterSet::change(std::uint32_t number, const meter::Spec& spec,
     known.spec = spec;
     known.parameters = parameters;
     known.rate = spec.rate;
+    known.rate_is_known = true;
     return {};
 }
 
 Result<void> MeterSet::lower(std::uint32_t number, std::uint32_t rate) noexcept {
     std::lock_guard lock(mutex_);
     const auto found = meters_.find(number);
-    if (found == meters_.end() || found->second.meter == nullptr || found->second.rate == rate) return {};
+    if (found == meters_.end() || found->second.meter == nullptr) return {};
     Known& known = found->second;
+    if (known.rate_is_known && known.rate == rate) return {};
     meter::Spec lowered = known.spec;
     lowered.rate = rate;
     auto changed = known.meter->change_rate(meter::rate_of(lowered.bytes_a_second()));
+    known.rate_is_known = changed.has_value();
     if (changed) known.rate = rate;
     return changed;
 }

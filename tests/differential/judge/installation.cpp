@@ -120,8 +120,8 @@ void Installation::switch_queues(std::size_t port) {
     old_ = Old{port, std::exchange(queues_[port], std::move(next))};
     const std::uint64_t came_up = std::exchange(came_up_[port], 0);
     if (led_up == came_up) return;
-    throw std::runtime_error(fmt::format("{} packets came up at the queues of port {}, the device led {} there", came_up,
-                                         ports[port].odp, led_up));
+    throw std::runtime_error(fmt::format("{} packets came up at the queues of port {}, the device led {} there",
+                                         came_up, ports[port].odp, led_up));
 }
 
 void Installation::forget_old_queues() {

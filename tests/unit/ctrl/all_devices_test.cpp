@@ -397,6 +397,16 @@ TEST_F(AllDevicesTest, AMegaflowThatIsBeingPutGoesWithItsTunnelPortToo) {
     EXPECT_FALSE(first.knows(ufid));
 }
 
+/// It may be opened again before its last owner has let go of it, when there are other ports.
+TEST_F(AllDevicesTest, ADeviceThatGoesForgetsTunnelPorts) {
+    ASSERT_FALSE(first.tunnel_ports.empty());
+    all.remove(first);
+    EXPECT_TRUE(first.tunnel_ports.empty());
+    all.remove_tunnel_port(OdpPort{4});
+    all.add(first);
+    EXPECT_TRUE(first.tunnel_ports.empty()) << "it went meanwhile";
+}
+
 TEST_F(AllDevicesTest, WithoutADeviceNothingIsPut) {
     all.remove(first);
     EXPECT_FALSE(all.put(ufid, from(4), 0));

@@ -226,6 +226,20 @@ TEST_F(Meters, ARateThatTheDeviceDidNotTakeIsWrittenWhenItIsAskedForAgain) {
     EXPECT_NE(eswitch_->show(false, {}).find("(now 40)"), std::string::npos);
 }
 
+/// The device may have the lower rate although it failed: the one that it had before is written, too.
+TEST_F(Meters, ARateIsWrittenAfterOneThatMayHaveBeenTaken) {
+    eswitch_->set_meter(number, small);
+    ASSERT_TRUE(installed(eswitch_->put(ufid_, flow())));
+    FakeProvider::refuse("ACCESS_ASO", EIO);
+    EXPECT_FALSE(eswitch_->lower_meter(number, 40));
+    FakeProvider::refuse("ACCESS_ASO", 0);
+    const unsigned requests = FakeAso::requests();
+    ASSERT_TRUE(eswitch_->lower_meter(number, small.rate));
+    EXPECT_EQ(FakeAso::requests(), requests + 1);
+    ASSERT_TRUE(eswitch_->lower_meter(number, small.rate));
+    EXPECT_EQ(FakeAso::requests(), requests + 1) << "it is known now";
+}
+
 /// OVS sets a meter's statistics to 0 when it changes.
 TEST_F(Meters, AChangeBeginsToCountAnewAndALowerRateDoesNot) {
     expect_counted(eswitch_->meter_stats(number), 0, 0);
