@@ -105,7 +105,7 @@ private:
         meter::Parameters parameters;
         std::shared_ptr<DeviceMeter> meter{};   ///< NULL: no rule has needed it
         std::uint32_t rate = spec.rate;         ///< of the device now
-        bool rate_is_known = true;              ///< or the device failed while it was being lowered: perhaps another one
+        bool rate_is_known = true;              ///< or the device failed when it was to be lowered
 
         [[nodiscard]] bool is_used() const noexcept { return meter.use_count() > 1; }
     };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <stdexcept>
@@ -136,6 +137,20 @@ void Installation::check_old_queues() const {
     }
 }
 
+/// None of those that push headers of UDP, or take packets out of them, is in the device.
+void Installation::check_no_tunnels() const {
+    const auto pushes_udp = [](const Action& action) {
+        return action.kind == Action::Kind::tunnel_push && action.tunnel.kind != TunnelKind::gre;
+    };
+    const auto there = installed();
+    for (std::size_t i = 0; i < there.size(); ++i) {
+        const Megaflow& megaflow = scenario_.versions[i];
+        const bool of_udp = (megaflow.tunnel && megaflow.tunnel->kind != TunnelKind::gre) ||
+                            std::ranges::any_of(megaflow.actions, pushes_udp);
+        if (there[i] != 0 && of_udp) throw std::runtime_error("in the NIC: " + text_of(megaflow));
+    }
+}
+
 /// One port at a time.
 void Installation::police(std::uint32_t odp) {
     for (const PortNumber& port : ports) {
@@ -207,7 +222,9 @@ void Installation::disturb(std::size_t change, const Phase& phase) {
 void Installation::apply(const Phase& phase) {
     std::vector<std::uint32_t> gone;
     std::size_t change = 0, meter = 0;
-    if (verdict_.installed.size() == odd_megaflows_in) check_never_offloaded(*eswitch_);
+    if (verdict_.installed.size() == odd_megaflows_in) {
+        check_never_offloaded(*eswitch_, [this] { check_no_tunnels(); });
+    }
     for (const auto& [version, put_it] : phase.changes) {
         disturb(change++, phase);
         // Some before most of their megaflows, some behind.
