@@ -220,14 +220,15 @@ private:
                std::ranges::all_of(one_.copies[packet], &Copy::in_software);
     }
 
-    /// OVS looked it up in a tunnel, and the NIC went on there although what is inside ends a connection.
+    /// OVS looked it up in a tunnel, and the NIC went on there although what is inside ends a connection. Software, to
+    /// which a packet came up in front of its tunnel, may go on.
     [[nodiscard]] bool has_passed_end(std::size_t packet) const {
-        const auto is_entry = [](const TableId& table) { return table.recirc_id == 0; };
+        const auto is_by_then = [](const TableId& table) { return table.recirc_id == 0 || table.tunnel_port == 0; };
         const auto inside = inside_of(scenario_.packets[packet].bytes);
         if (inside.empty() || !ends_connection(inside)) return false;
         const auto in_tunnel = [](const Lookup& lookup) { return lookup.table.tunnel_port != 0; };
         return std::ranges::any_of(ovs_.lookups[packet], in_tunnel) &&
-               std::ranges::none_of(one_.ups[packet], is_entry, &Up::table);
+               std::ranges::none_of(one_.ups[packet], is_by_then, &Up::table);
     }
 
     [[nodiscard]] bool is_dropped_in_pop(std::size_t packet, const Up& up) const {
