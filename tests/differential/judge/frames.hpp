@@ -30,8 +30,8 @@ inline constexpr std::uint8_t routing_header = 43, stepped_over[] = {0, routing_
 struct IpKind {
     std::uint8_t version = 0, protocol = 0;
 };
-/// Of the headers that come first, of a tunnel too. Nothing for those that devices read each in its way: fragments, and
-/// broken headers.
+/// Of the headers that come first, of a tunnel too. Nothing where each device reads the headers in its own way:
+/// fragments, and broken headers.
 [[nodiscard]] std::optional<IpKind> ip_kind_of(const std::vector<std::uint8_t>& frame);
 
 /// Of TCP or UDP, host order, of the headers that come first. Nothing of fragments, nor of headers that are broken or

@@ -24,8 +24,8 @@ using namespace std::chrono_literals;
 constexpr std::chrono::milliseconds patience = 10s, quiet = 40ms, glance = 4ms;
 constexpr std::size_t deletions_at_once = 64;
 constexpr unsigned most_tries = 500;   ///< to attach a port, or to lead copies to a queue
-/// Phase, before its changes: the one in which those that ask for the usual Geneve option leave anyway, which is
-/// another one's from then on.
+/// They are put before this phase's changes. Megaflows of tunnels leave the device then and come again, and who comes
+/// first has the Geneve option: in this phase those that ask for the usual one go anyway (scenario.cpp).
 constexpr std::size_t odd_megaflows_in = 3;
 constexpr unsigned copies_that_wait = 4096;
 
@@ -133,7 +133,8 @@ void Installation::forget_old_queues() {
 
 void Installation::check_old_queues() const {
     for (std::size_t i = 0; old_ && i < old_->queues.size(); ++i) {
-        if (!old_->queues[i].receive(0).empty()) throw std::runtime_error("a packet came up at a queue of before");
+        const bool is_empty = old_->queues[i].receive(0).empty();
+        if (!is_empty) throw std::runtime_error("a packet came up at a queue that has been replaced");
     }
 }
 
@@ -175,7 +176,7 @@ std::uint32_t Installation::came_up(std::uint32_t queue_pair, const std::vector<
         ++came_up_[port];
         return ports[port].odp;
     }
-    throw std::runtime_error("a packet came up at a queue of nobody's");
+    throw std::runtime_error("a packet came up at a queue that is no port's");
 }
 
 void Installation::add_tunnel_port(TunnelKind kind) {

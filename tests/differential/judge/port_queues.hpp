@@ -26,8 +26,8 @@ public:
     /// All but the first, with what they are for.
     [[nodiscard]] std::span<const dr::QueuePairFor> by_kind() const { return by_kind_; }
     [[nodiscard]] bool has(std::uint32_t queue_pair) const;
-    /// Throws if a frame has come to a queue of another kind than its own. Of those that devices read each in its way
-    /// (fragments, broken headers) nothing is known.
+    /// Throws if a frame has come to a queue of another kind than its own. Where each device reads the headers in its
+    /// own way (fragments, broken headers) any queue is right.
     void check_kind(std::uint32_t queue_pair, const std::vector<std::uint8_t>& frame) const;
 
 private:

@@ -53,7 +53,8 @@ constexpr std::size_t part_of_untrue = 40; ///< of the packets, one in so many h
 /// Of each wanted name, by the end; more than tests/differential/run asks for, since not all of them take packets.
 constexpr std::size_t least_in_nic = 150;
 constexpr std::size_t usual_goes_in = 3;   ///< phase in which no megaflow asks for the usual Geneve option
-constexpr std::size_t services_of_protocol = 8, services_in[] = {1, 2};   ///< in: phases
+constexpr std::size_t services_in[] = {1, 2};   ///< phases in which the mirror wants services alone
+constexpr std::size_t services_of_protocol = 8;
 /// The odp port by phase, 0: none; not in the first. One that leaves in its phase and comes again (installation.cpp),
 /// and one that does not.
 constexpr std::uint32_t policed_in[phases + 1] = {0, 0, ports[2].odp, 0, ports[1].odp, 0};

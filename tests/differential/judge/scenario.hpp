@@ -52,12 +52,12 @@ struct Change {
     bool put;   ///< or deleted
 };
 
-/// A storage mirror's, that it wants copies of.
+/// A port of TCP or UDP of whose packets a storage mirror wants copies.
 struct Service {
     std::uint8_t protocol;
     std::uint16_t port;
 
-    /// Whether a packet is from it or to it. Nothing of those that devices read each in its way.
+    /// Whether a packet is from or to any of them. Nothing where each device reads the headers in its own way.
     [[nodiscard]] static std::optional<bool> is_any(const std::vector<Service>& services,
                                                     const std::vector<std::uint8_t>& frame);
     friend auto operator<=>(const Service&, const Service&) = default;
