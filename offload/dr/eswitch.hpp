@@ -64,6 +64,13 @@ struct PortSpec {
     std::uint16_t vlan = 0;   ///< 1 to 4094, of a plain function: the tag that its packets have outside; 0: none
 };
 
+/// What came of Eswitch::switch_queue().
+struct QueueSwitch {
+    Result<void> made;
+    /// Packets in all that were led to the queue which gets no more: the one before, after an error the new one.
+    std::uint64_t led_up = 0;
+};
+
 struct FlowReport {
     Ufid ufid;
     bool offloaded;
@@ -100,12 +107,11 @@ public:
     /// vport.
     virtual void detach_port(VportId vport) noexcept = 0;
     /// Leads what misses from the vport to another queue while traffic goes on: each packet reaches one of the two, and
-    /// megaflows stay as they are. When this returns the old queue gets nothing more, and has got as many packets in
-    /// all as is returned. What either queue sends reaches the vport, until forget_old_queue(). An error: the old queue
-    /// stays.
-    [[nodiscard]] virtual Result<std::uint64_t> switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn,
-                                                             std::span<const QueuePairFor> by_kind) noexcept = 0;
-    [[nodiscard]] Result<std::uint64_t> switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn) noexcept {
+    /// megaflows stay as they are. When this returns the old queue gets nothing more. What either queue sends reaches
+    /// the vport, until forget_old_queue(). An error: the old queue stays, and the new one gets nothing more.
+    [[nodiscard]] virtual QueueSwitch switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn,
+                                                   std::span<const QueuePairFor> by_kind) noexcept = 0;
+    [[nodiscard]] QueueSwitch switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn) noexcept {
         return switch_queue(vport, qp, sqn, {});
     }
     /// What the queue of before switch_queue() sends goes nowhere; its QP may be destroyed when this returns.

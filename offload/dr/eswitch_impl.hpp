@@ -56,8 +56,8 @@ public:
     void on_meter_use(std::function<void()> used) noexcept override { pipeline_->meters().on_use(std::move(used)); }
     Result<void> lower_meter(std::uint32_t number, std::uint32_t rate) noexcept override;
     using Eswitch::switch_queue;
-    Result<std::uint64_t> switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn,
-                                       std::span<const QueuePairFor> by_kind) noexcept override;
+    QueueSwitch switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn,
+                             std::span<const QueuePairFor> by_kind) noexcept override;
     void forget_old_queue(VportId vport) noexcept override;
 
     bool knows(const Ufid& ufid) const noexcept override;

@@ -42,11 +42,12 @@ Result<void> EswitchImpl::attach_port(const PortSpec& spec) noexcept {
     return with_memory([&]() -> Result<void> {
         auto bits = device_->vport_register(spec.vport);
         if (!bits) return tl::unexpected(std::move(bits.error()));
-        auto queue = pipeline_->serve({spec.vport, *bits, spec.slow_path_qp, spec.slow_path_sqn, spec.by_kind});
-        if (!queue) return tl::unexpected(std::move(queue.error()));
+        QueueRules queue;
+        auto served = pipeline_->serve({spec.vport, *bits, spec.slow_path_qp, spec.slow_path_sqn, spec.by_kind}, queue);
+        if (!served) return served;
         auto down = pipeline_->let_down(*bits);
         if (!down) return tl::unexpected(std::move(down.error()));
-        auto port = std::make_unique<Port>(Port{spec, PortRules{std::move(*queue), {}, std::move(*down), {}, {}}});
+        auto port = std::make_unique<Port>(Port{spec, PortRules{std::move(queue), {}, std::move(*down), {}, {}}});
         {
             const auto lock = change_ports();
             ports_.reserve(ports_.size() + 1);
@@ -112,26 +113,27 @@ void EswitchImpl::detach_locked(VportId vport) noexcept {
     (void)pipeline_->fdb().drain();
 }
 
-Result<std::uint64_t> EswitchImpl::switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn,
-                                                std::span<const QueuePairFor> by_kind) noexcept {
+QueueSwitch EswitchImpl::switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn,
+                                      std::span<const QueuePairFor> by_kind) noexcept {
     std::lock_guard changes(port_changes_);
     Port* const port = port_of(vport);
-    if (port == nullptr) return tl::unexpected(Error{ENODEV, "not attached"});
-    if (port->rules.old_queue) return tl::unexpected(Error{EBUSY, "being switched"});
-    return with_memory([&]() -> Result<std::uint64_t> {
+    if (port == nullptr) return {tl::unexpected(Error{ENODEV, "not attached"})};
+    if (port->rules.old_queue) return {tl::unexpected(Error{EBUSY, "being switched"})};
+    QueueRules next;
+    auto served = with_memory([&]() -> Result<void> {
         auto bits = device_->vport_register(vport);
         if (!bits) return tl::unexpected(std::move(bits.error()));
         const auto priority = static_cast<std::uint16_t>(1 - port->rules.queue.priority);
-        auto queue = pipeline_->serve({vport, *bits, qp, sqn, by_kind, priority});
-        if (!queue) return tl::unexpected(std::move(queue.error()));
-        port->rules.old_queue = std::exchange(port->rules.queue, std::move(*queue));
-        {
-            const auto lock = change_ports();
-            port->spec.slow_path_qp = qp;
-            port->spec.slow_path_sqn = sqn;
-        }
-        return pipeline_->stop_leading_up(*port->rules.old_queue);
+        return pipeline_->serve({vport, *bits, qp, sqn, by_kind, priority}, next);
     });
+    if (!served) return {std::move(served), pipeline_->stop_leading_up(next)};
+    port->rules.old_queue = std::exchange(port->rules.queue, std::move(next));
+    {
+        const auto lock = change_ports();
+        port->spec.slow_path_qp = qp;
+        port->spec.slow_path_sqn = sqn;
+    }
+    return {{}, pipeline_->stop_leading_up(*port->rules.old_queue)};
 }
 
 void EswitchImpl::forget_old_queue(VportId vport) noexcept {

@@ -160,14 +160,16 @@ Result<void> AttachedPort::replace_queue(unsigned frame_size, unsigned receive_q
     auto next = std::make_unique<OldQueue>();
     auto queue = make_queue(frame_size, receive_queues);
     if (!queue) return tl::unexpected(std::move(queue.error()));
-    const auto led_up = eswitch_->switch_queue(vport_, (*queue)->qp(), (*queue)->sqn(), (*queue)->by_kind());
-    if (!led_up) return tl::unexpected(led_up.error());
-    next->led_up = *led_up;
-    next->to_empty = queue_->receive_queues();
+    auto [made, led_up] = eswitch_->switch_queue(vport_, (*queue)->qp(), (*queue)->sqn(), (*queue)->by_kind());
+    if (!made && led_up == 0) return made;
+    next->led_up = led_up;
     next->give_up = std::chrono::steady_clock::now() + patience;
     const std::lock_guard guard(queue_lock_);
-    next->queue = std::exchange(queue_, std::move(*queue));
+    // A new queue that the device has failed with may have got packets already: it is as an old one.
+    next->queue = made ? std::exchange(queue_, std::move(*queue)) : std::move(*queue);
+    next->to_empty = next->queue->receive_queues();
     old_ = std::move(next);
+    if (!made) return made;
     frame_size_ = frame_size;
     failed_.store(false, std::memory_order_relaxed);
     return {};

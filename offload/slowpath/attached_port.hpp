@@ -3,7 +3,8 @@
 // Model. There is one queue that sends, and receives into one or several receive queues. fit() replaces it by one with
 // larger buffers, restart() by one that works, set_receive_queues() by one with more or less of them: the new queue is
 // filled, its rules go in, the old one's rules for misses go out, and the old queue then waits beside the new one until
-// receive() has given out all that it still held and its sends are done. Megaflows never notice.
+// receive() has given out all that it still held and its sends are done. Megaflows never notice. Where the device fails
+// in between, the new queue is the one that goes, with what it was led by then.
 //
 // The owner's thread may receive itself, or leave that to a thread for each receive queue. In the second case it calls
 // tend() when `on_event` was called, since an old queue may only go while nobody has its frames.

@@ -58,8 +58,7 @@ Result<void> Pipeline::make_miss_rules(CounterPool& counters) {
     return made;
 }
 
-Result<QueueRules> Pipeline::serve(const QueueIn& queue) {
-    QueueRules rules;
+Result<void> Pipeline::serve(const QueueIn& queue, QueueRules& rules) {
     rules.priority = queue.priority;
     ActionRef to_queue, to_vport;
     auto made = take(rules.led_up, CounterBulk::create(device_, CounterBulk::single_counter));
@@ -67,7 +66,7 @@ Result<QueueRules> Pipeline::serve(const QueueIn& queue) {
     if (made) made = take(slot, rules.led_up->take(0, false));
     if (made) made = take(to_queue, Action::to_queue_pair(queue.slow_path_qp));
     if (made) made = take(to_vport, actions_->to_vport(queue.vport));
-    if (!made) return tl::unexpected(std::move(made.error()));
+    if (!made) return made;
 
     MatchParam queue_mask, queue_value, send_mask, send_value;
     send_mask.set(field::source_sqn, 0xFFFFFF);
@@ -77,22 +76,22 @@ Result<QueueRules> Pipeline::serve(const QueueIn& queue) {
     queue_mask.set(field::source_port, 0xFFFF);
     queue_value.set(field::source_port, manager_.value);
 
-    // Where the device may fail, a queue that gets no packet yet loses none.
+    // First what the device may fail at without a packet in the queue.
     made = take(rules.send_to_vport, make_rule(*send_, {send_mask, 0}, send_value, {to_vport}));
     if (made) {
         made = take(rules.enter_send,
                     make_rule(*fdb_root_, {queue_mask, root_queue_priority}, queue_value, {to_send_}));
     }
     if (made) made = fdb_->wait_written();
-    // What is there already leads packets to the queue before until the last rule of these is in front of it.
+    // Priority 1 is behind what leads packets to the queue before, until that goes. Priority 0 is in front of it: each
+    // of these rules takes packets over as it comes, the first one all of them.
     const Landing::Place place{queue.register_bits, queue.priority, rules.led_up->action(slot), !queue.by_kind.empty()};
     if (made) made = take(rules.to_queue, landing_->to_queue(place, std::move(to_queue)));
     for (const QueuePairFor& kind : queue.by_kind) {
         if (made) made = lead_kind(place, kind, rules.by_kind);
     }
     if (made) made = landing_->domain().wait_written();
-    if (!made) return tl::unexpected(std::move(made.error()));
-    return rules;
+    return made;
 }
 
 Result<void> Pipeline::lead_kind(const Landing::Place& place, const QueuePairFor& kind, std::vector<Rule>& rules) {
@@ -105,6 +104,7 @@ Result<void> Pipeline::lead_kind(const Landing::Place& place, const QueuePairFor
 }
 
 std::uint64_t Pipeline::stop_leading_up(QueueRules& rules) noexcept {
+    if (!rules.to_queue) return 0;
     rules.by_kind.clear();
     rules.to_queue = Rule();
     // A device that fails here has been asked twice: what it has counted so far is the best that there is.

@@ -84,8 +84,9 @@ public:
         std::uint16_t priority = 0;   ///< 0 or 1: the one that the queue before does not have
     };
     /// When this returns, what the queue sends reaches the vport, and misses go to it unless a queue of priority 0 gets
-    /// them. May throw std::bad_alloc; leaves nothing behind then.
-    [[nodiscard]] Result<QueueRules> serve(const QueueIn& queue);
+    /// them. After an error there may be some of the rules, and of priority 0 they may lead misses to the queue. May
+    /// throw std::bad_alloc, with the same left behind.
+    [[nodiscard]] Result<void> serve(const QueueIn& queue, QueueRules& rules);
     /// PortRules::let_down: what missed reaches the queue's rule. May throw std::bad_alloc.
     [[nodiscard]] Result<Rule> let_down(Device::VportRegister vport) { return landing_->let_down(vport); }
     /// PortRules::enter: misses of the vport must have a queue to go to already. May throw std::bad_alloc.
@@ -96,7 +97,7 @@ public:
     }
     /// Packets of the manager function that its rules have led to it, asked of the device.
     [[nodiscard]] std::uint64_t roce_led() noexcept { return roce_->led(); }
-    /// Takes away the rule that leads misses to the queue. No packet is under way to it when this returns; how many it
+    /// Takes away the rules that lead misses to the queue. No packet is under way to it when this returns; how many it
     /// got in all, as far as the device could be asked.
     std::uint64_t stop_leading_up(QueueRules& rules) noexcept;
 

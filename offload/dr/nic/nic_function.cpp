@@ -76,7 +76,7 @@ Result<void> NicFunction::attach(const PortSpec& spec) {
     port_ = std::make_unique<Port>(Port{spec, {}, {}, {}});
     auto made = take(port_->sent, port_counters_->acquire(0, false));
     if (made) made = send_->let_out(spec.vlan, port_->sent);
-    if (made) made = take(port_->queue, receive_->serve(spec.slow_path_qp, spec.by_kind, 0));
+    if (made) made = receive_->serve(spec.slow_path_qp, spec.by_kind, 0, port_->queue);
     map_port();
     if (made) made = receive_->let_in(spec.vlan);
     if (made) recompile();
@@ -103,25 +103,27 @@ void NicFunction::detach_locked() noexcept {
     const std::unique_ptr<Port> gone = std::move(port_);
     map_port();
     recompile();
-    if (gone->queue.led_up != nullptr) past_misses_ += receive_->stop(gone->queue);
+    past_misses_ += receive_->stop(gone->queue);
     send_->shut();
 }
 
-Result<std::uint64_t> NicFunction::switch_queue(VportId, ibv_qp* qp, std::uint32_t sqn,
-                                                std::span<const QueuePairFor> by_kind) noexcept {
+QueueSwitch NicFunction::switch_queue(VportId, ibv_qp* qp, std::uint32_t sqn,
+                                      std::span<const QueuePairFor> by_kind) noexcept {
     const std::lock_guard changes(port_changes_);
-    if (port_ == nullptr) return tl::unexpected(Error{ENODEV, "not attached"});
-    if (port_->old_queue) return tl::unexpected(Error{EBUSY, "being switched"});
-    return with_memory([&]() -> Result<std::uint64_t> {
-        auto queue = receive_->serve(qp, by_kind, static_cast<std::uint16_t>(1 - port_->queue.range));
-        if (!queue) return tl::unexpected(std::move(queue.error()));
-        port_->old_queue = std::exchange(port_->queue, std::move(*queue));
+    if (port_ == nullptr) return {tl::unexpected(Error{ENODEV, "not attached"})};
+    if (port_->old_queue) return {tl::unexpected(Error{EBUSY, "being switched"})};
+    ReceiveSide::QueueRules next;
+    const auto range = static_cast<std::uint16_t>(1 - port_->queue.range);
+    auto served = with_memory([&] { return receive_->serve(qp, by_kind, range, next); });
+    ReceiveSide::QueueRules* gone = &next;
+    if (served) {
+        gone = &port_->old_queue.emplace(std::exchange(port_->queue, std::move(next)));
         port_->spec.slow_path_qp = qp;
         port_->spec.slow_path_sqn = sqn;
-        const std::uint64_t led_up = receive_->stop(*port_->old_queue);
-        past_misses_ += led_up;
-        return led_up;
-    });
+    }
+    const std::uint64_t led_up = receive_->stop(*gone);
+    past_misses_ += led_up;
+    return {std::move(served), led_up};
 }
 
 void NicFunction::forget_old_queue(VportId) noexcept {

@@ -47,8 +47,8 @@ public:
     Result<void> attach_port(const PortSpec& spec) noexcept override;
     void detach_port(VportId vport) noexcept override;
     using Eswitch::switch_queue;
-    Result<std::uint64_t> switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn,
-                                       std::span<const QueuePairFor> by_kind) noexcept override;
+    QueueSwitch switch_queue(VportId vport, ibv_qp* qp, std::uint32_t sqn,
+                             std::span<const QueuePairFor> by_kind) noexcept override;
     void forget_old_queue(VportId vport) noexcept override;
     Result<void> set_odp_port(VportId vport, OdpPort odp_port) noexcept override;
     void set_policed(VportId vport, bool policed) noexcept override;

@@ -73,20 +73,19 @@ Result<void> ReceiveSide::make_fixed_rules() {
     return made;
 }
 
-Result<ReceiveSide::QueueRules> ReceiveSide::serve(ibv_qp* qp, std::span<const QueuePairFor> by_kind,
-                                                   std::uint16_t range) {
+Result<void> ReceiveSide::serve(ibv_qp* qp, std::span<const QueuePairFor> by_kind, std::uint16_t range,
+                                QueueRules& rules) {
     if (queues_ == nullptr && !by_kind.empty()) {
         return tl::unexpected(
             Error{EOPNOTSUPP, "several receive queues of a port: the device's NIC_RX has no table but its root"});
     }
-    QueueRules rules;
     rules.range = range;
     ActionRef to_qp;
     std::uint32_t slot = 0;
     auto made = take(rules.led_up, CounterBulk::create(device_, CounterBulk::single_counter));
     if (made) made = take(slot, rules.led_up->take(0, false));
     if (made) made = take(to_qp, Action::to_queue_pair(qp));
-    if (!made) return tl::unexpected(std::move(made.error()));
+    if (!made) return made;
     mlx5dv_dr_action* const count = rules.led_up->action(slot);
     if (queues_ != nullptr) {
         made = take(rules.to_queue, make_rule(*queues_, {{}, priority_of(range, all_kinds)}, {}, {to_qp}, count));
@@ -106,11 +105,11 @@ Result<ReceiveSide::QueueRules> ReceiveSide::serve(ibv_qp* qp, std::span<const Q
                     make_rule(*queues_, {match.mask, priority}, match.value, {to_kind}, count));
     }
     if (made) made = domain_->wait_written();
-    if (!made) return tl::unexpected(std::move(made.error()));
-    return rules;
+    return made;
 }
 
 std::uint64_t ReceiveSide::stop(QueueRules& rules) noexcept {
+    if (!rules.to_queue) return 0;
     rules.by_kind.clear();
     rules.to_queue = Rule();
     // A device that fails here has been asked twice: what it has counted so far is the best that there is.

@@ -114,9 +114,8 @@ void Installation::switch_queues(std::size_t port) {
     std::uint64_t led_up = 0;
     until_there_is_room("another queue", [](unsigned) {}, [&]() -> Result<void> {
         auto switched = eswitch_->switch_queue(vport, next[0].qp(), next[0].sqn(), next.by_kind());
-        if (!switched) return tl::unexpected(std::move(switched.error()));
-        led_up = *switched;
-        return {};
+        led_up = switched.led_up;
+        return std::move(switched.made);
     });
     old_ = Old{port, std::exchange(queues_[port], std::move(next))};
     const std::uint64_t came_up = std::exchange(came_up_[port], 0);

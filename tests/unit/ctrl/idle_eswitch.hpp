@@ -12,9 +12,9 @@ public:
     [[nodiscard]] ibv_pd* pd() const noexcept override { return nullptr; }
     [[nodiscard]] Result<void> attach_port(const dr::PortSpec&) noexcept override { return {}; }
     void detach_port(dr::VportId) noexcept override {}
-    [[nodiscard]] Result<std::uint64_t> switch_queue(dr::VportId, ibv_qp*, std::uint32_t,
-                                                     std::span<const dr::QueuePairFor>) noexcept override {
-        return 0;
+    [[nodiscard]] dr::QueueSwitch switch_queue(dr::VportId, ibv_qp*, std::uint32_t,
+                                               std::span<const dr::QueuePairFor>) noexcept override {
+        return {};
     }
     void set_policed(dr::VportId, bool) noexcept override {}
     void forget_old_queue(dr::VportId) noexcept override {}

@@ -492,7 +492,7 @@ TEST_F(EswitchTest, LeadsEachKindOfPacketToItsQueueOrSaysThatItDoesNot) {
         EXPECT_EQ(landings(), before + (attached ? 4 : 0)) << "call " << n << ", " << call;
         if (attached) {
             const auto switched = eswitch_->switch_queue(VportId{4}, &queue_pair_, 0x204, kinds);
-            EXPECT_TRUE(switched);
+            EXPECT_TRUE(switched.made);
             EXPECT_EQ(landings(), before + 4);
             eswitch_->detach_port(VportId{4});
         }

@@ -15,6 +15,7 @@
 #include "offload/dr/nic/held_mark.hpp"
 #include "offload/dr/nic/mark_table.hpp"
 #include "offload/dr/nic/plain_function.hpp"
+#include "tests/unit/offload/dr/queue_switches.hpp"
 #include "tests/unit/offload/fake_provider.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
 
@@ -345,13 +346,20 @@ TEST_F(NicFunctionTest, AQueueIsReplacedBehindTheMegaflows) {
     ASSERT_TRUE(open());
     ASSERT_TRUE(installed(put(sending())));
     const auto before = megaflow_rules();
-    ASSERT_TRUE(eswitch_->switch_queue(itself, &queue_pair_, 0x200));
+    ASSERT_TRUE(eswitch_->switch_queue(itself, &queue_pair_, 0x200).made);
     eswitch_->forget_old_queue(itself);
     EXPECT_EQ(megaflow_rules(), before);
     EXPECT_EQ(rules_of("NIC_RX level 3").size(), 1U);
-    ASSERT_TRUE(eswitch_->switch_queue(itself, &queue_pair_, 0x300));
+    ASSERT_TRUE(eswitch_->switch_queue(itself, &queue_pair_, 0x300).made);
     eswitch_->forget_old_queue(itself);
     EXPECT_EQ(rules_of("NIC_RX level 3").size(), 1U);
+}
+
+TEST_F(NicFunctionTest, WhatANewQueueGotIsToldWhenTheDeviceFailsWithIt) {
+    ASSERT_TRUE(open());
+    const QueuePairFor kinds[] = {{&queue_pair_, 4, 17}, {&queue_pair_, 4, 0}, {&queue_pair_, 6, 0}};
+    test::expect_all_told_when_switches_fail(*eswitch_, itself, &queue_pair_, {}, "NIC_RX level 3");
+    test::expect_all_told_when_switches_fail(*eswitch_, itself, &queue_pair_, kinds, "NIC_RX level 3");
 }
 
 TEST_F(NicFunctionTest, MegaflowsOfANumberThatThePortHadGo) {

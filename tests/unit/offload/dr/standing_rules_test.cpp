@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/unit/offload/dr/eswitch_fixture.hpp"
+#include "tests/unit/offload/dr/queue_switches.hpp"
 
 namespace ovsdr::dr {
 namespace {
@@ -88,7 +89,7 @@ TEST_F(StandingRules, APortsPacketsComeInAndItsQueueSendsAndReceives) {
 
 /// What came up to the old queue is read when nothing comes there any more, and once more where the device fails then.
 TEST_F(StandingRules, WhatAnOldQueueGotIsToldThoughOneCallFails) {
-    ASSERT_TRUE(eswitch_->switch_queue(VportId{1}, &queue_pair_, 0x200, {}));   // its rule is the newest then
+    ASSERT_TRUE(eswitch_->switch_queue(VportId{1}, &queue_pair_, 0x200, {}).made);   // its rule is the newest then
     eswitch_->forget_old_queue(VportId{1});
     std::set<std::string> failed;
     std::uint64_t came = 0;
@@ -100,14 +101,20 @@ TEST_F(StandingRules, WhatAnOldQueueGotIsToldThoughOneCallFails) {
         const std::string which = FakeProvider::failed_call();
         FakeProvider::fail_call(0, 0);
         failed.insert(which);
-        if (!led) continue;   // the old queue is the port's still
-        EXPECT_EQ(*led, came) << which << " failed";
+        if (!led.made) continue;   // the old queue is the port's still
+        EXPECT_EQ(led.led_up, came) << which << " failed";
         came = 0;
         eswitch_->forget_old_queue(VportId{1});
         if (which.empty()) break;
     }
     EXPECT_TRUE(failed.contains("mlx5dv_devx_obj_query"));
     EXPECT_TRUE(failed.contains("")) << "the last time nothing failed";
+}
+
+TEST_F(StandingRules, WhatANewQueueGotIsToldWhenTheDeviceFailsWithIt) {
+    const QueuePairFor kinds[] = {{&queue_pair_, 4, 6}, {&queue_pair_, 6, 0}};
+    test::expect_all_told_when_switches_fail(*eswitch_, VportId{1}, &queue_pair_, {}, "NIC_RX level 2");
+    test::expect_all_told_when_switches_fail(*eswitch_, VportId{1}, &queue_pair_, kinds, "NIC_RX level 2");
 }
 
 /// Who attached the port sends from its queue at once, and its packets come down to it.
@@ -117,11 +124,11 @@ TEST_F(StandingRules, WhatAPortOrItsQueueNeedsIsInTheDeviceWhenItIsToldSo) {
     ASSERT_TRUE(eswitch_->attach_port({.odp_port = OdpPort{4}, .vport = VportId{4}, .name = "vf4",
                                        .slow_path_qp = &queue_pair_, .slow_path_sqn = 0x104, .by_kind = kinds}));
     EXPECT_EQ(FakeProvider::unwritten(), Texts{});
-    ASSERT_TRUE(eswitch_->switch_queue(VportId{4}, &queue_pair_, 0x204, {}));
+    ASSERT_TRUE(eswitch_->switch_queue(VportId{4}, &queue_pair_, 0x204, {}).made);
     EXPECT_EQ(FakeProvider::unwritten(), Texts{});
     for (const std::uint32_t sqn : {0x304U, 0x404U, 0x504U}) {
         eswitch_->forget_old_queue(VportId{4});
-        ASSERT_TRUE(eswitch_->switch_queue(VportId{4}, &queue_pair_, sqn, kinds));
+        ASSERT_TRUE(eswitch_->switch_queue(VportId{4}, &queue_pair_, sqn, kinds).made);
         EXPECT_EQ(FakeProvider::unwritten(), Texts{});
     }
     const std::size_t misses = rules_in("FDB level 60", "default_miss");
@@ -236,7 +243,7 @@ TEST_F(StandingRules, KindsOfPacketsHaveTheirQueuesTheNarrowestFirst) {
               (Texts{"NIC_RX level 2 priority 0 {ip_protocol=0x6, ip_version=0x4, " + of_port,
                      "NIC_RX level 2 priority 1 {ip_version=0x6, " + of_port,
                      "NIC_RX level 2 priority 2 {" + of_port}));
-    ASSERT_TRUE(eswitch_->switch_queue(VportId{4}, &queue_pair_, 0x204, kinds));
+    ASSERT_TRUE(eswitch_->switch_queue(VportId{4}, &queue_pair_, 0x204, kinds).made);
     EXPECT_EQ(added("NIC_RX level 2"),
               (Texts{"NIC_RX level 2 priority 3 {ip_protocol=0x6, ip_version=0x4, " + of_port,
                      "NIC_RX level 2 priority 4 {ip_version=0x6, " + of_port, "NIC_RX level 2 priority 5 {" + of_port}))

@@ -55,9 +55,8 @@ public:
     ibv_pd* pd() const noexcept override { return nullptr; }
     Result<void> attach_port(const PortSpec&) noexcept override { return {}; }
     void detach_port(VportId) noexcept override {}
-    Result<std::uint64_t> switch_queue(VportId, ibv_qp*, std::uint32_t,
-                                       std::span<const QueuePairFor>) noexcept override {
-        return 0;
+    QueueSwitch switch_queue(VportId, ibv_qp*, std::uint32_t, std::span<const QueuePairFor>) noexcept override {
+        return {};
     }
     void forget_old_queue(VportId) noexcept override {}
     Result<void> set_odp_port(VportId, OdpPort) noexcept override { return {}; }

@@ -305,6 +305,35 @@ TEST_F(AttachedPortTest, KeepsItsQueueWhenTheDeviceHasNoOther) {
     works("at last");
 }
 
+/// Each second queue's rule is in front of the one before's.
+TEST_F(AttachedPortTest, GivesOutWhatAQueueGotThatTheDeviceThenFailedWith) {
+    ASSERT_TRUE(open());
+    static unsigned refused, got, failures;
+    refused = got = failures = 0;
+    FakeProvider::in_sync = [] {
+        const std::string newest = "dest_qp " + std::to_string(FakeVerbs::queues().back()->sqn);
+        const auto rules = FakeProvider::rules();
+        if (FakeVerbs::queues().size() < 2 || rules.back().actions.back() != newest) return;
+        lead_up(2);
+        ++refused;   // it has no buffer for it
+        got += FakeVerbs::queues().back()->deliver(Bytes(60, 5));
+    };
+    for (unsigned n = 1;; ++n) {
+        FakeProvider::fail_call(n, EIO, 2);
+        const bool fits = port_->fit(9000).has_value();
+        FakeProvider::fail_call(0, 0);
+        if (fits) break;
+        EXPECT_EQ(receive_all(), std::vector<int>(got - port_->stats().queue.received, 5));
+        EXPECT_EQ(port_->stats().receive_missed, refused);
+        EXPECT_EQ(FakeVerbs::queues().size(), 1U);
+        if (got != 0) ++failures;
+    }
+    FakeProvider::in_sync = nullptr;
+    EXPECT_GE(failures, 1U) << "the device failed when packets had come";
+    (void)receive_all();
+    EXPECT_EQ(port_->stats().queue.received, got);
+}
+
 TEST_F(AttachedPortTest, RestartsAQueueThatFailedAndCountsWhatWasLost) {
     ASSERT_TRUE(open());
     EXPECT_EQ(transmit(4, 1), 4U);
