@@ -12,6 +12,7 @@
 
 #include "offload/dr/device/ib_port.hpp"
 #include "tests/differential/judge/never_offloaded.hpp"
+#include "tests/differential/judge/waiting.hpp"
 
 namespace ovsdr::differential {
 
@@ -83,6 +84,7 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
     eswitch_->set_host_port(dr::OdpPort{host_port}, true);
     mirror({});
     for (const TunnelKind kind : tunnel_kinds) add_tunnel_port(kind);
+    check_waiting(*eswitch_, trouble);
 }
 
 Installation::~Installation() {

@@ -81,9 +81,8 @@ std::string ip_text(const Megaflow& megaflow) {
 
 std::string flags_text(const TunnelHeaders& headers) {
     const auto sign = [](bool set) { return set ? '+' : '-'; };
-    const bool geneve = headers.kind == TunnelKind::geneve;
     return fmt::format("flags(-df{}csum{}key{})", sign(headers.checksum), sign(headers.key),
-                       geneve ? fmt::format("{}oam", sign(headers.oam)) : std::string());
+                       asks_for_oam(headers) ? fmt::format("{}oam", sign(headers.oam)) : std::string());
 }
 
 /// The usual option's data is the feature; of those that are not asked for only the size matters.

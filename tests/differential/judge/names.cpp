@@ -66,6 +66,7 @@ void add_tunnel(const TunnelHeaders& headers, std::set<std::string>& names) {
     names.insert(fmt::format("match in a tunnel over {}", version));
     names.insert(fmt::format("in {} over {}", name_of(headers.kind), version));
     if (headers.kind == TunnelKind::gre) names.insert(headers.key ? "match tun_flags=+key" : "match tun_flags=-key");
+    if (headers.kind != TunnelKind::geneve && asks_for_oam(headers)) names.insert("match tun_flags=-oam, not Geneve's");
     if (headers.kind != TunnelKind::geneve) return;
     names.insert(headers.oam ? "match tun_flags=+oam" : "match tun_flags=-oam");
     const bool asked = asks_for_options(headers);

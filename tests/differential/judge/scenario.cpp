@@ -54,7 +54,7 @@ constexpr std::size_t part_of_untrue = 40; ///< of the packets, one in so many h
 constexpr std::size_t least_in_nic = 150;
 constexpr std::size_t usual_goes_in = 3;   ///< phase in which no megaflow asks for the usual Geneve option
 constexpr std::size_t services_in[] = {1, 2};   ///< phases in which the mirror wants services alone
-constexpr std::size_t services_of_protocol = 8;
+constexpr std::size_t services_of_protocol = 8, near_misses_of_protocol = 6;
 /// The odp port by phase, 0: none; not in the first. One that leaves in its phase and comes again (installation.cpp),
 /// and one that does not.
 constexpr std::uint32_t policed_in[phases + 1] = {0, 0, ports[2].odp, 0, ports[1].odp, 0};
@@ -94,7 +94,13 @@ void read_packets(const std::string& path, Scenario& scenario) {
     if (!file) throw std::runtime_error("cannot read " + path);
 }
 
-/// Of each protocol some that most of these packets are from or to.
+/// What a packet of this service nearly is of.
+Service beside(const Service& service, bool in_port) {
+    if (in_port) return {service.protocol, static_cast<std::uint16_t>(service.port ^ 1)};
+    return {service.protocol == protocol_tcp ? protocol_udp : protocol_tcp, service.port};
+}
+
+/// Of each protocol some that most of these packets are from or to, and some that the next most nearly are.
 std::vector<Service> most_frequent(const std::map<Service, std::size_t>& times) {
     std::vector<Service> services;
     for (const std::uint8_t protocol : {protocol_tcp, protocol_udp}) {
@@ -104,6 +110,11 @@ std::vector<Service> most_frequent(const std::map<Service, std::size_t>& times) 
         }
         std::ranges::sort(sorted, std::greater<>());
         for (const auto& one : sorted | std::views::take(services_of_protocol)) services.push_back(one.second);
+        bool in_port = false;
+        for (const auto& one :
+             sorted | std::views::drop(services_of_protocol) | std::views::take(near_misses_of_protocol)) {
+            services.push_back(beside(one.second, in_port = !in_port));
+        }
     }
     return services;
 }

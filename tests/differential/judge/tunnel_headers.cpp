@@ -37,6 +37,8 @@ bool asks_for_options(const TunnelHeaders& headers) {
     }
 }
 
+bool asks_for_oam(const TunnelHeaders& headers) { return headers.kind == TunnelKind::geneve || headers.ipv6; }
+
 std::vector<GeneveOption> list_of(GeneveOptions options) {
     switch (options) {
         case GeneveOptions::usual: return {usual};

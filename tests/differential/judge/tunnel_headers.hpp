@@ -50,6 +50,9 @@ struct TunnelHeaders {
 /// Whether megaflows look at options, their class and type, or at their size alone: over one IP version always one.
 [[nodiscard]] bool asks_for_options(const TunnelHeaders& headers);
 
+/// Whether megaflows look at the flag, which only Geneve's headers have: over one IP version always one.
+[[nodiscard]] bool asks_for_oam(const TunnelHeaders& headers);
+
 struct GeneveOption {
     std::uint16_t option_class;
     std::uint8_t type;
