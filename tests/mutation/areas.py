@@ -26,6 +26,6 @@ AREAS = {
 # What makes rules of megaflows. Not what only operators read of it: no packet can tell. Nor what makes other rules:
 # RoCE's.
 PROVED = "offload"
-AREAS[PROVED] = Area(["offload/dr/compile/*.cpp", "offload/dr/install/[!pr]*.cpp", "offload/dr/install/pipeline.cpp",
-                      "offload/dr/eswitch_flows.cpp", "offload/dr/backlog.cpp",
+AREAS[PROVED] = Area(["offload/dr/compile/[!p]*.cpp", "offload/dr/compile/plan.cpp", "offload/dr/install/[!pr]*.cpp",
+                      "offload/dr/install/pipeline.cpp", "offload/dr/eswitch_flows.cpp", "offload/dr/backlog.cpp",
                       "offload/dr/megaflow_store.cpp"], [], [])

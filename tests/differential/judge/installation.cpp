@@ -12,7 +12,7 @@
 
 #include "offload/dr/device/ib_port.hpp"
 #include "tests/differential/judge/never_offloaded.hpp"
-#include "tests/differential/judge/waiting.hpp"
+#include "tests/differential/judge/scenes.hpp"
 
 namespace ovsdr::differential {
 
@@ -84,7 +84,8 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
     eswitch_->set_host_port(dr::OdpPort{host_port}, true);
     mirror({});
     for (const TunnelKind kind : tunnel_kinds) add_tunnel_port(kind);
-    check_waiting(*eswitch_, trouble);
+    play_waiting(*eswitch_, trouble);
+    if (!connectx_5_) play_sampled_mirror(*eswitch_, mirror_copies);
 }
 
 Installation::~Installation() {
@@ -189,10 +190,25 @@ void Installation::lead_copies(dr::CopyKind kind, const Trouble& trouble) {
                         [&] { return eswitch_->lead_copies(kind, copy_queue(kind).qp()); });
 }
 
+/// As OVS does with the megaflows from a port that goes; they come again.
+void Installation::flush(std::uint32_t odp) {
+    eswitch_->flush(dr::OdpPort{odp});
+    for (const std::int64_t version : std::vector(version_of_)) {
+        if (version < 0) continue;
+        const Megaflow& megaflow = scenario_.versions[static_cast<std::size_t>(version)];
+        const bool is_from_there = megaflow.in_port == odp;
+        if (eswitch_->knows(ufid_of(megaflow.ufid)) == is_from_there) {
+            throw std::runtime_error(fmt::format("{} when port {} was flushed: {}",
+                                                 is_from_there ? "it stayed" : "it went", odp, text_of(megaflow)));
+        }
+        if (is_from_there) put(static_cast<std::uint32_t>(version));
+    }
+}
+
 /// In the midst of the changes a port gets other queues, leaves and comes again, another one in each phase, and with it
 /// a tunnel port and a queue for copies; the next port gets other queues, too; where nothing is counted all megaflows
-/// are flushed and come again. No other judge hears of it. Policed is whom the phase says, before the port leaves, and
-/// mirrored what it says.
+/// are flushed and come again, and then the port's once more. No other judge hears of it. Policed is whom the phase
+/// says, before the port leaves, and mirrored what it says.
 void Installation::disturb(std::size_t change, const Phase& phase) {
     const std::size_t port = verdict_.installed.size() % port_length, all = phase.changes.size();
     const auto copies = judged_copies[verdict_.installed.size() % judged_copies.size()];
@@ -219,6 +235,7 @@ void Installation::disturb(std::size_t change, const Phase& phase) {
     for (const std::int64_t version : std::vector(version_of_)) {
         if (version >= 0) put(static_cast<std::uint32_t>(version));
     }
+    flush(ports[port].odp);
 }
 
 void Installation::apply(const Phase& phase) {

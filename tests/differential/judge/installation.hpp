@@ -78,6 +78,7 @@ private:
     void switch_queues(std::size_t port);
     void forget_old_queues();
     void police(std::uint32_t odp);
+    void flush(std::uint32_t odp);
     void check_no_tunnels() const;
     void mirror(const std::vector<Service>& services);
     void disturb(std::size_t change, const Phase& phase);

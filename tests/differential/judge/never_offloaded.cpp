@@ -22,7 +22,7 @@ using dr::test::MegaflowBuilder;
 
 constexpr dr::Ufid ufid{0x6e65766572, 1};
 constexpr std::uint32_t in_port = ports[0].odp, out_port = ports[1].odp, nobody = 177;
-constexpr std::uint32_t recirc_id = 0xFFFF0;   ///< no scenario's
+constexpr std::uint32_t recirc_id = 0xFFFF0, odd_meter = 0xFFFF0;   ///< no scenario's
 constexpr std::uint16_t present = dr::test::vlan_present, odd_tpid = 0x9100;
 
 struct Row {
@@ -114,9 +114,68 @@ std::vector<Row> odd_sets() {
 
 /// `headers` outlive what is made of them.
 struct Headers {
-    HeaderBytes vxlan = dr::test::vxlan(), cut{dr::test::outer_ipv4(protocol_udp)}, cut_ip{2, 0, 0, 0, 0, 1},
-                sequenced = dr::test::gre(dr::test::outer_ipv4(protocol_gre), 0x1000), long_one = dr::test::geneve(200);
+    HeaderBytes vxlan = dr::test::vxlan(), long_one = dr::test::geneve(200);
 };
+
+/// What a header's bytes are refused as.
+struct OddHeader {
+    const char* obstacle;
+    HeaderBytes bytes;
+};
+
+/// Over IPv4, with another byte there, and a checksum that is right all the same.
+HeaderBytes odd_vxlan(std::size_t at, std::uint8_t byte) {
+    constexpr std::size_t ip = 14, ip_size = 20, checksum = ip + 10;
+    HeaderBytes bytes = dr::test::vxlan();
+    bytes[at] = byte;
+    bytes[checksum] = bytes[checksum + 1] = 0;
+    std::uint32_t sum = 0;
+    for (std::size_t i = ip; i < ip + ip_size; i += 2) sum += bytes[i] << 8 | bytes[i + 1];
+    while (sum >> 16 != 0) sum = (sum & 0xFFFF) + (sum >> 16);
+    bytes[checksum] = static_cast<std::uint8_t>(~sum >> 8);
+    bytes[checksum + 1] = static_cast<std::uint8_t>(~sum);
+    return bytes;
+}
+
+HeaderBytes cut(HeaderBytes bytes, std::size_t size) {
+    bytes.resize(size);
+    return bytes;
+}
+
+std::vector<OddHeader> odd_headers() {
+    using namespace dr::test;
+    constexpr std::size_t ipv4_end = 34, ipv6_end = 54, version = 14, length = 16, fragment = 20, checksum = 24;
+    constexpr std::uint8_t more_fragments = 0x20, options = 0x46, another_protocol = 6;
+    const char* const broken = "tnl_push with a broken header";
+    HeaderBytes wrong_checksum = vxlan(), no_ipv6 = vxlan_over(outer_ipv6(protocol_udp));
+    ++wrong_checksum[checksum];
+    no_ipv6[version] = 0x40;
+    return {
+        {broken, {2, 0, 0, 0, 0, 1}},
+        {broken, cut(vxlan(), ipv4_end - 2)},
+        {broken, cut(vxlan(), ipv4_end)},
+        {broken, cut(vxlan(), ipv4_end + 6)},
+        {broken, cut(vxlan(), vxlan().size() + 1)},
+        {broken, odd_vxlan(version, options)},
+        {broken, odd_vxlan(length + 1, 1)},
+        {broken, odd_vxlan(length, 1)},
+        {broken, odd_vxlan(fragment, more_fragments)},
+        {broken, wrong_checksum},
+        {broken, no_ipv6},
+        {broken, cut(vxlan_over(outer_ipv6(protocol_udp)), ipv6_end - 2)},
+        {broken, cut(vxlan_over(outer_ipv6(protocol_udp)), ipv6_end)},
+        {broken, cut(gre(outer_ipv4(protocol_gre)), ipv4_end + 2)},
+        {broken, cut(gre(outer_ipv4(protocol_gre)), ipv4_end + 6)},
+        {broken, gre(outer_ipv4(protocol_gre), 0x4000)},
+        {"tnl_push with a GRE checksum (set options:csum=false)", gre(outer_ipv4(protocol_gre), 0x8000)},
+        {"tnl_push with a GRE sequence number (set options:seq=false)", gre(outer_ipv4(protocol_gre), 0x1000)},
+        {"tnl_push with an outer UDP checksum (OVS sets one in every UDP tunnel over IPv6)",
+         vxlan_over(outer_ipv6(protocol_udp), 5, 1)},
+        {"tnl_push with an outer UDP checksum (set options:csum=false, or OVN's external_ids:ovn-encap-csum=false)",
+         vxlan(5, 1)},
+        {"tnl_push of another protocol", vxlan_over(outer_ipv4(another_protocol))},
+    };
+}
 
 std::vector<Row> odd_lists(const Headers& headers) {
     const auto plain = [] { return from_vport().ipv4(); };
@@ -134,17 +193,48 @@ std::vector<Row> odd_lists(const Headers& headers) {
         {"tnl_pop to a port that is no known tunnel", udp_to(TunnelKind::vxlan, uplink).tunnel_pop(nobody)},
         {"tnl_pop of VXLAN", MegaflowBuilder(uplink).ipv4().proto(protocol_udp).tunnel_pop(vxlan_port)},
         {"tnl_pop of GRE", MegaflowBuilder(uplink).ipv4().tunnel_pop(gre_port)},
-        {"tnl_push with a broken header", plain().tunnel(headers.cut_ip).output(uplink)},
-        {"tnl_push with a broken header", plain().tunnel(headers.cut).output(uplink)},
-        {"tnl_push with a GRE sequence number (set options:seq=false)",
-         plain().tunnel(headers.sequenced).output(uplink)},
         {"tnl_push with a header longer than the device's", plain().tunnel(headers.long_one).output(uplink)},
+    };
+}
+
+/// Each action may be in a megaflow, but not there.
+std::vector<Row> odd_orders(const Headers& headers) {
+    const auto plain = [] { return from_vport().ipv4(); };
+    const std::uint32_t vxlan_port = tunnel_port_of(TunnelKind::vxlan), gre_port = tunnel_port_of(TunnelKind::gre);
+    const auto from_gre = [&] { return MegaflowBuilder(gre_port).from_tunnel(5).ipv4(); };
+    const auto fragment = [](MegaflowBuilder megaflow) {
+        return changed(megaflow, [](ovsdr_megaflow& raw) { raw.key.ip_frag = raw.mask.ip_frag = 1; });
+    };
+    return {
+        {"two outputs to one port", plain().output(out_port).output(out_port)},
+        {"two outputs to one port", plain().output(host_port).output(host_port)},
+        {"more than two push_vlan", plain().push(1).push(2).push(3).output(out_port)},
+        {"pop_vlan of packets that may have no tag", from_vport().vlan(5).vlan_limit(2).pop().pop().output(out_port)},
+        {"set behind tnl_push",
+         plain().tunnel(headers.vxlan).set(OVSDR_HEADER_ETH_DST, {2, 0, 0, 0, 0, 1}).output(uplink)},
+        {"tnl_push behind tnl_push", plain().tunnel(headers.vxlan).tunnel(headers.vxlan).output(uplink)},
+        {"recirc behind tnl_push", plain().tunnel(headers.vxlan).recirc(recirc_id)},
+        {"recirc behind a change of packets from a tunnel", from_gre().push(5).recirc(recirc_id)},
+        {"tnl_pop behind tnl_push",
+         udp_to(TunnelKind::vxlan, uplink).tunnel(headers.vxlan).tunnel_pop(vxlan_port)},
+        {"tnl_pop of packets from a tunnel", from_gre().proto(protocol_udp).tunnel_pop(vxlan_port)},
+        {"tnl_pop of packets that may have a tag", udp_to(TunnelKind::vxlan, uplink).push(5).tunnel_pop(vxlan_port)},
+        {"set(ipv4) of addresses", fragment(plain().set(OVSDR_HEADER_IP_SRC, {10, 0, 0, 1}).output(out_port))},
+        {"set(ipv6) of addresses", from_vport().ipv6().set(OVSDR_HEADER_IPV6_SRC, {0xfd, 1}).output(out_port)},
+        {"set(udp)", fragment(plain().proto(protocol_udp).set(OVSDR_HEADER_UDP_SRC, {0, 7}).output(out_port))},
+        {"meter", plain().meter(nobody).output(out_port)},
+        {"meter behind an output", plain().output(out_port).meter(odd_meter).output(uplink)},
+        {"meter in a copy", plain().copy().meter(odd_meter).output(out_port).end_copy().output(uplink)},
+        {"meter behind a change of the packet's length", plain().push(5).meter(odd_meter).output(out_port)},
+        {"meter behind a copy of a packet that has been changed",
+         plain().set(OVSDR_HEADER_IP_TTL, {7}).output(host_port).meter(odd_meter).output(out_port)},
+        {"an action that has a name", plain().unsupported("an action that has a name").output(out_port)},
     };
 }
 
 void check_refused(dr::Eswitch& eswitch, const Row& row) {
     const auto outcome = eswitch.put(ufid, row.megaflow);
-    (void)eswitch.del(ufid);
+    if (eswitch.del(ufid)) throw std::runtime_error(fmt::format("has been in the NIC: {}", row.obstacle));
     const auto* reject = std::get_if<dr::Reject>(&outcome);
     if (reject == nullptr) throw std::runtime_error(fmt::format("not refused: {}", row.obstacle));
     const std::string_view wanted = row.obstacle;
@@ -156,9 +246,14 @@ void check_refused(dr::Eswitch& eswitch, const Row& row) {
 
 void check_never_offloaded(dr::Eswitch& eswitch, const std::function<void()>& while_exact) {
     const Headers headers;
-    for (const auto& rows : {odd_matches(), odd_sets(), odd_lists(headers)}) {
+    eswitch.set_meter(odd_meter, {.rate = 1000, .burst = 100});
+    for (const auto& rows : {odd_matches(), odd_sets(), odd_lists(headers), odd_orders(headers)}) {
         for (const Row& row : rows) check_refused(eswitch, row);
     }
+    for (const OddHeader& odd : odd_headers()) {
+        check_refused(eswitch, {odd.obstacle, from_vport().ipv4().tunnel(odd.bytes).output(uplink)});
+    }
+    (void)eswitch.remove_meter(odd_meter);
     eswitch.choose({.exact_tunnel_source_port = true, .exact_tunnel_flags = true});
     check_refused(eswitch, {"tnl_push in UDP (other_config:dr-tunnel-source-port=exact)",
                             from_vport().ipv4().tunnel(headers.vxlan).output(uplink)});

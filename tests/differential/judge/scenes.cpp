@@ -1,4 +1,4 @@
-#include "tests/differential/judge/waiting.hpp"
+#include "tests/differential/judge/scenes.hpp"
 
 #include <chrono>
 #include <stdexcept>
@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "tests/differential/judge/megaflows.hpp"
+#include "tests/differential/judge/software_parts.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
 
 namespace ovsdr::differential {
@@ -44,7 +45,7 @@ void expect_taken(dr::Eswitch& eswitch, const char* when) {
 
 }  // namespace
 
-void check_waiting(dr::Eswitch& eswitch, const std::function<void(unsigned nth)>& trouble) {
+void play_waiting(dr::Eswitch& eswitch, const std::function<void(unsigned nth)>& trouble) {
     const auto from = [](std::uint32_t recirc_id) { return MegaflowBuilder(ports[0].odp).ipv4().behind(recirc_id); };
     const auto back = from(there).recirc(here);
     (void)eswitch.put(root, from(0).recirc(here));
@@ -61,6 +62,19 @@ void check_waiting(dr::Eswitch& eswitch, const std::function<void(unsigned nth)>
     (void)eswitch.put(root, from(0).recirc(there));
     expect_taken(eswitch, "that loops no more");
     for (const dr::Ufid& ufid : {root, second}) (void)eswitch.del(ufid);
+}
+
+void play_sampled_mirror(dr::Eswitch& eswitch, dr::CopyKind mirror) {
+    const auto set = [&](std::uint32_t one_of) {
+        const auto done = eswitch.set_mirror_port(dr::OdpPort{mirror_port}, mirror, {.one_of = one_of});
+        if (!done) throw std::runtime_error(done.error().what);
+    };
+    (void)eswitch.put(second, MegaflowBuilder(ports[0].odp).ipv4().output(mirror_port).output(ports[1].odp));
+    expect_taken(eswitch, "that a mirror is to see");
+    set(2);
+    expect_taken(eswitch, "of which a mirror is to see one packet of two");
+    (void)eswitch.del(second);
+    set(1);
 }
 
 }  // namespace ovsdr::differential

@@ -1,0 +1,20 @@
+// What becomes of a few megaflows while other things change, one after the other, as the scenario's changes hardly ever
+// come. They are played before those.
+//
+// Threads: one. Errors: std::runtime_error where a megaflow is not in the NIC, or is, and should not be.
+#pragma once
+
+#include <functional>
+
+#include "offload/dr/eswitch.hpp"
+
+namespace ovsdr::differential {
+
+/// One waits for a table, and changes while it waits. `trouble(1)`: the next call fails that makes something; 0: none.
+/// The eswitch has this proof's ports.
+void play_waiting(dr::Eswitch& eswitch, const std::function<void(unsigned nth)>& trouble);
+
+/// A storage mirror wants one packet of two.
+void play_sampled_mirror(dr::Eswitch& eswitch, dr::CopyKind mirror);
+
+}  // namespace ovsdr::differential
