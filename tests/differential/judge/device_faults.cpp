@@ -21,6 +21,8 @@ constexpr std::uint64_t last_option = 4;   ///< TunnelRules' most_refusals
 constexpr const char* read = "DEVX_OBJ_QUERY:QUERY_FLOW_COUNTER";
 /// Of the calls of one name in a phase: some that fail, fewer and fewer, and a stretch in which all do.
 constexpr std::uint64_t first = 3, last = 1000, stretch = 24, stretch_end = 36;
+/// And of all that make something, one in so many.
+constexpr std::uint64_t any_between = 37, last_any = 6000;
 
 /// How many more definers are no leak: with hundreds of masks one would leave more than that.
 constexpr std::uint64_t few_definers = 4;
@@ -38,6 +40,7 @@ void make_calls_fail(connectx::Device& device) {
         for (std::uint64_t nth = first; nth <= last; nth += nth / 2) device.fail(call, nth, ENOMEM);
         for (std::uint64_t nth = stretch; nth < stretch_end; ++nth) device.fail(call, nth, ENOMEM);
     }
+    for (std::uint64_t nth = any_between; nth <= last_any; nth += any_between) device.fail("*", nth, ENOMEM);
     for (std::uint64_t nth = 1; nth <= last; nth += first) device.fail(read, nth, ENOMEM);
     for (std::uint64_t nth = 1; nth <= last_option; ++nth) device.fail(option, nth, ENOMEM);
 }

@@ -73,25 +73,25 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
         queues_.emplace_back(*eswitch_, dr::VportId{ports[port].vport}, port % 2 != 0);
         attach(port, trouble);
     }
-    const dr::IbPort ib_port = checked(dr::find_ib_port(eswitch_->context(), dr::VportId{wire_vport}));
     for (const dr::CopyKind kind : judged_copies) {
-        copy_queues_[index_of(kind)] = checked(slowpath::PortQueue::create({.context = eswitch_->context(),
-                                                                            .pd = eswitch_->pd(),
-                                                                            .ib_port = ib_port.number,
-                                                                            .receive_length = copies_that_wait}));
+        make_copy_queue(kind);
         lead_copies(kind, trouble);
     }
     eswitch_->set_host_port(dr::OdpPort{host_port}, true);
     mirror({});
     for (const TunnelKind kind : tunnel_kinds) add_tunnel_port(kind);
     play_waiting(*eswitch_, trouble);
-    if (!connectx_5_) play_sampled_mirror(*eswitch_, mirror_copies);
+    play_twins(*eswitch_);
+    if (connectx_5_) return;   // it has no samplers
+    play_samplers(*eswitch_);
+    play_sampled_mirror(*eswitch_, mirror_copies);
 }
 
 Installation::~Installation() {
     for (const PortNumber& port : ports) eswitch_->detach_port(dr::VportId{port.vport});
     for (const dr::CopyKind kind : judged_copies) eswitch_->stop_copies(kind);
     old_.reset();
+    old_copies_.reset();
     queues_.clear();
 }
 
@@ -138,6 +138,8 @@ void Installation::check_old_queues() const {
         const bool is_empty = old_->queues[i].receive(0).empty();
         if (!is_empty) throw std::runtime_error("a packet came up at a queue that has been replaced");
     }
+    const bool has_copies = old_copies_ != nullptr && !old_copies_->receive(0).empty();
+    if (has_copies) throw std::runtime_error("a copy came up at a queue that has been replaced");
 }
 
 /// None of those that push headers of UDP, or take packets out of them, is in the device.
@@ -185,9 +187,29 @@ void Installation::add_tunnel_port(TunnelKind kind) {
     eswitch_->set_tunnel_port({dr::OdpPort{tunnel_port_of(kind)}, kind_of(kind), udp_port_of(kind), name_of(kind)});
 }
 
+/// In place of the one that there is.
+void Installation::make_copy_queue(dr::CopyKind kind) {
+    const dr::IbPort ib_port = checked(dr::find_ib_port(eswitch_->context(), dr::VportId{wire_vport}));
+    until_there_is_room("a queue for copies", [](unsigned) {}, [&]() -> Result<void> {
+        auto queue = slowpath::PortQueue::create({.context = eswitch_->context(),
+                                                  .pd = eswitch_->pd(),
+                                                  .ib_port = ib_port.number,
+                                                  .receive_length = copies_that_wait});
+        if (!queue) return tl::unexpected(std::move(queue.error()));
+        old_copies_ = std::exchange(copy_queues_[index_of(kind)], std::move(*queue));
+        return {};
+    });
+}
+
 void Installation::lead_copies(dr::CopyKind kind, const Trouble& trouble) {
     until_there_is_room("a queue for copies", trouble,
                         [&] { return eswitch_->lead_copies(kind, copy_queue(kind).qp()); });
+}
+
+/// The one before stays for a while.
+void Installation::replace_copy_queue(dr::CopyKind kind) {
+    make_copy_queue(kind);
+    lead_copies(kind);
 }
 
 /// As OVS does with the megaflows from a port that goes; they come again.
@@ -206,9 +228,9 @@ void Installation::flush(std::uint32_t odp) {
 }
 
 /// In the midst of the changes a port gets other queues, leaves and comes again, another one in each phase, and with it
-/// a tunnel port and a queue for copies; the next port gets other queues, too; where nothing is counted all megaflows
-/// are flushed and come again, and then the port's once more. No other judge hears of it. Policed is whom the phase
-/// says, before the port leaves, and mirrored what it says.
+/// a tunnel port and a queue for copies, which is replaced, too; the next port gets other queues; where nothing is
+/// counted all megaflows are flushed and come again, and then the port's once more. No other judge hears of it. Policed
+/// is whom the phase says, before the port leaves, and mirrored what it says.
 void Installation::disturb(std::size_t change, const Phase& phase) {
     const std::size_t port = verdict_.installed.size() % port_length, all = phase.changes.size();
     const auto copies = judged_copies[verdict_.installed.size() % judged_copies.size()];
@@ -228,6 +250,7 @@ void Installation::disturb(std::size_t change, const Phase& phase) {
     if (change == all * 2 / 5) eswitch_->remove_tunnel_port(dr::OdpPort{tunnel_port_of(tunnel)});
     if (change == all / 2) lead_copies(copies);
     if (change == all * 3 / 5) add_tunnel_port(tunnel);
+    if (change == all * 4 / 7) replace_copy_queue(copies);
     if (change == all * 2 / 3) attach(port);
     if (change == all * 5 / 7) switch_queues((port + 1) % port_length);   // those of before stay for the packets
     if (phase.counts || change != all * 3 / 4) return;

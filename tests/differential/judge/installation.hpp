@@ -74,7 +74,9 @@ public:
 private:
     void attach(std::size_t port, const Trouble& trouble = [](unsigned) {});
     void add_tunnel_port(TunnelKind kind);
+    void make_copy_queue(dr::CopyKind kind);
     void lead_copies(dr::CopyKind kind, const Trouble& trouble = [](unsigned) {});
+    void replace_copy_queue(dr::CopyKind kind);
     void switch_queues(std::size_t port);
     void forget_old_queues();
     void police(std::uint32_t odp);
@@ -106,6 +108,7 @@ private:
     std::optional<Old> old_;                ///< nothing comes up there any more
     std::uint32_t policed_ = 0;             ///< odp port; 0: none
     dr::PerCopyKind<std::unique_ptr<slowpath::PortQueue>> copy_queues_;
+    std::unique_ptr<slowpath::PortQueue> old_copies_;   ///< nothing comes up there any more
     std::uint64_t led_before_ = 0;   ///< to the mirror's queue, before it left last
     std::uint64_t filtered_ = 0;     ///< in front of it since it came last, as far as it was taken
     MeterSpecs meters_;

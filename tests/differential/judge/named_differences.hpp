@@ -37,7 +37,8 @@ struct Excused {
 /// that is. count_of_differences: none, it must be treated as OVS treats it.
 [[nodiscard]] NamedDifference untrue_header(const std::vector<std::uint8_t>& frame);
 
-/// Whether the UDP source port of a tunnel is all that differs. `source_port_at`: where OVS has chosen one; 0: nowhere.
+/// Whether the UDP source port of a tunnel is all that differs, and OVS may choose it. `source_port_at`: where OVS has
+/// chosen one; 0: nowhere.
 [[nodiscard]] bool differ_in_source_port(const std::vector<std::uint8_t>& nic, const std::vector<std::uint8_t>& ovs,
                                          std::size_t source_port_at);
 

@@ -56,6 +56,13 @@ std::vector<Row> odd_matches() {
     const auto masked = [&](auto change) { return changed(plain(), change); };
     const std::uint32_t geneve_port = tunnel_port_of(TunnelKind::geneve);
     const auto from_geneve = [&] { return MegaflowBuilder(geneve_port).from_tunnel(5).options_size(0).ipv4(); };
+    const auto from_udp_tunnel = [](auto change) {
+        const std::uint32_t port = tunnel_port_of(TunnelKind::vxlan);
+        return changed(MegaflowBuilder(port).from_tunnel(5).ipv4().output(out_port), change);
+    };
+    const auto from_gre = [](std::uint64_t id) {
+        return MegaflowBuilder(tunnel_port_of(TunnelKind::gre)).from_tunnel(id).ipv4().output(out_port);
+    };
     return {
         {"in_port is not matched whole", masked([](ovsdr_megaflow& megaflow) { megaflow.mask.in_port = 0xFF; })},
         {"in_port is no dr port of this device", MegaflowBuilder(nobody).ipv4().output(out_port)},
@@ -83,6 +90,24 @@ std::vector<Row> odd_matches() {
         {"tunnel", plain().from_tunnel(5)},
         {"tun_metadata", changed(from_geneve().option(1, 2, 3).output(out_port), [](ovsdr_megaflow& megaflow) {
              megaflow.tunnel_mask.option[0] = 0xF0;
+         })},
+        {"tun_metadata", from_udp_tunnel([](ovsdr_megaflow& megaflow) { megaflow.tunnel_mask.options_size = 0xFF; })},
+        {"tun_metadata", from_udp_tunnel([](ovsdr_megaflow& megaflow) { megaflow.tunnel_mask.option[4] = 1; })},
+        {"tun_flags", from_udp_tunnel([](ovsdr_megaflow& megaflow) {
+             megaflow.tunnel_key.flags |= OVSDR_TUNNEL_OAM;
+             megaflow.tunnel_mask.flags |= OVSDR_TUNNEL_OAM;
+         })},
+        {"tun_flags", from_udp_tunnel([](ovsdr_megaflow& megaflow) { megaflow.tunnel_key.flags = 0; })},
+        {"reserved", from_udp_tunnel([](ovsdr_megaflow& megaflow) { megaflow.tunnel_mask.reserved[0] = 1; })},
+        {"tun_id", from_udp_tunnel([](ovsdr_megaflow& megaflow) {
+             megaflow.tunnel_key.be_id = htobe64(1UL << 24);
+         })},
+        {"tun_id", from_gre(1UL << 32)},
+        {"tun_tp_dst", changed(from_gre(5), [](ovsdr_megaflow& megaflow) {
+             megaflow.tunnel_key.be_tp_dst = megaflow.tunnel_mask.be_tp_dst = 1;
+         })},
+        {"tun_tp_src", changed(from_gre(5), [](ovsdr_megaflow& megaflow) {
+             megaflow.tunnel_key.be_tp_src = megaflow.tunnel_mask.be_tp_src = 1;
          })},
     };
 }

@@ -19,13 +19,19 @@ namespace {
 /// One protocol of a version, then the version; and a version of which one protocol only has a queue.
 constexpr IpKind kinds[] = {{4, protocol_tcp}, {4, 0}, {6, protocol_udp}};
 
+constexpr unsigned most_tries = 100;   ///< a device may be full for a moment (device_faults.hpp)
+
 std::unique_ptr<slowpath::PortQueue> make_queue(const dr::Eswitch& eswitch, dr::VportId vport) {
     const auto ib_port = dr::find_ib_port(eswitch.context(), vport);
     if (!ib_port) throw std::runtime_error(ib_port.error().what);
-    auto queue = slowpath::PortQueue::create(
-        {.context = eswitch.context(), .pd = eswitch.pd(), .ib_port = ib_port->number});
-    if (!queue) throw std::runtime_error(queue.error().what);
-    return std::move(*queue);
+    std::string why;
+    for (unsigned nth = 0; nth < most_tries; ++nth) {
+        auto queue = slowpath::PortQueue::create(
+            {.context = eswitch.context(), .pd = eswitch.pd(), .ib_port = ib_port->number});
+        if (queue) return std::move(*queue);
+        why = std::move(queue.error().what);
+    }
+    throw std::runtime_error(why);
 }
 
 }  // namespace

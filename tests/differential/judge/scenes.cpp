@@ -3,6 +3,7 @@
 #include <chrono>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "tests/differential/judge/megaflows.hpp"
@@ -26,17 +27,16 @@ bool is_in_nic(dr::Eswitch& eswitch, const dr::Ufid& ufid) {
     return status && status->offloaded;
 }
 
-void expect_refused(dr::Eswitch& eswitch, const char* when) {
-    if (!is_in_nic(eswitch, second)) return;
-    throw std::runtime_error(std::string("a megaflow that loops is in the NIC, ") + when);
+void expect_refused(dr::Eswitch& eswitch, const char* which) {
+    if (is_in_nic(eswitch, second)) throw std::runtime_error(std::string("a megaflow is in the NIC ") + which);
 }
 
-void expect_taken(dr::Eswitch& eswitch, const char* when) {
+void expect_taken(dr::Eswitch& eswitch, const char* which) {
     const auto deadline = Clock::now() + patience;
     while (!is_in_nic(eswitch, second)) {
         if (Clock::now() > deadline) {
             const auto report = eswitch.explain(second);
-            throw std::runtime_error(std::string("a megaflow is not in the NIC ") + when + ": " +
+            throw std::runtime_error(std::string("a megaflow is not in the NIC ") + which + ": " +
                                      (report ? report->text : "it is not known"));
         }
         std::this_thread::sleep_for(glance);
@@ -51,17 +51,39 @@ void play_waiting(dr::Eswitch& eswitch, const std::function<void(unsigned nth)>&
     (void)eswitch.put(root, from(0).recirc(here));
     (void)eswitch.put(first, from(here).recirc(there));
     (void)eswitch.put(second, back);
-    expect_refused(eswitch, "at first");
+    expect_refused(eswitch, "that loops");
     trouble(1);
     (void)eswitch.put(second, from(there).output(ports[1].odp));
     trouble(0);
     expect_taken(eswitch, "that waited for a table, and changed when the device was full");
     (void)eswitch.put(second, back);
-    expect_refused(eswitch, "again");
+    expect_refused(eswitch, "that loops again");
     (void)eswitch.del(first);
     (void)eswitch.put(root, from(0).recirc(there));
     expect_taken(eswitch, "that loops no more");
     for (const dr::Ufid& ufid : {root, second}) (void)eswitch.del(ufid);
+}
+
+void play_twins(dr::Eswitch& eswitch) {
+    const std::uint32_t gre_port = tunnel_port_of(TunnelKind::gre);
+    const auto from_tunnel = [&] { return MegaflowBuilder(gre_port).from_tunnel(5).ipv4(); };
+    (void)eswitch.put(root, MegaflowBuilder(uplink).ipv4().proto(protocol_gre).tunnel_pop(gre_port));
+    (void)eswitch.put(first, from_tunnel().recirc(here));
+    (void)eswitch.put(second, from_tunnel().behind(here).output(ports[1].odp));
+    expect_taken(eswitch, "that another table has one like");
+    for (const dr::Ufid& ufid : {root, first, second}) (void)eswitch.del(ufid);
+}
+
+void play_samplers(dr::Eswitch& eswitch) {
+    constexpr std::string_view names[] = {"1", "2", "3", "4", "5", "6", "7"};
+    constexpr std::uint32_t one_of = 64;
+    MegaflowBuilder many = MegaflowBuilder(ports[0].odp).ipv4();
+    for (std::size_t i = 0; i + 1 < std::size(names); ++i) many.software(names[i], one_of);
+    (void)eswitch.put(second, MegaflowBuilder(many).output(ports[1].odp));
+    expect_taken(eswitch, "that has as many samplers as tables");
+    (void)eswitch.put(second, many.software(names[std::size(names) - 1], one_of).output(ports[1].odp));
+    expect_refused(eswitch, "that has a sampler more than tables");
+    (void)eswitch.del(second);
 }
 
 void play_sampled_mirror(dr::Eswitch& eswitch, dr::CopyKind mirror) {

@@ -14,6 +14,12 @@ namespace ovsdr::differential {
 /// The eswitch has this proof's ports.
 void play_waiting(dr::Eswitch& eswitch, const std::function<void(unsigned nth)>& trouble);
 
+/// Two tables of a tunnel port have a megaflow of one match each.
+void play_twins(dr::Eswitch& eswitch);
+
+/// As many samplers as a device has tables in a row, and one more.
+void play_samplers(dr::Eswitch& eswitch);
+
 /// A storage mirror wants one packet of two.
 void play_sampled_mirror(dr::Eswitch& eswitch, dr::CopyKind mirror);
 
