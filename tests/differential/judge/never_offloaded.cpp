@@ -23,6 +23,7 @@ using dr::test::MegaflowBuilder;
 constexpr dr::Ufid ufid{0x6e65766572, 1};
 constexpr std::uint32_t in_port = ports[0].odp, out_port = ports[1].odp, nobody = 177;
 constexpr std::uint32_t recirc_id = 0xFFFF0, odd_meter = 0xFFFF0;   ///< no scenario's
+constexpr std::uint8_t protocol_igmp = 2, protocol_sctp = 132;
 constexpr std::uint16_t present = dr::test::vlan_present, odd_tpid = 0x9100;
 
 struct Row {
@@ -56,6 +57,9 @@ std::vector<Row> odd_matches() {
     const auto masked = [&](auto change) { return changed(plain(), change); };
     const std::uint32_t geneve_port = tunnel_port_of(TunnelKind::geneve);
     const auto from_geneve = [&] { return MegaflowBuilder(geneve_port).from_tunnel(5).options_size(0).ipv4(); };
+    const auto of_arp = [](auto change) {
+        return changed(from_vport().arp().output(out_port), [&](ovsdr_megaflow& megaflow) { change(megaflow.mask); });
+    };
     const auto from_udp_tunnel = [](auto change) {
         const std::uint32_t port = tunnel_port_of(TunnelKind::vxlan);
         return changed(MegaflowBuilder(port).from_tunnel(5).ipv4().output(out_port), change);
@@ -85,6 +89,22 @@ std::vector<Row> odd_matches() {
         {"tcp_flags", changed(plain().proto(protocol_tcp), [](ovsdr_megaflow& megaflow) {
              megaflow.key.be_tcp_flags = megaflow.mask.be_tcp_flags = htobe16(0x200);
          })},
+        {"tcp_flags", masked([](ovsdr_megaflow& megaflow) { megaflow.mask.be_tcp_flags = htobe16(1); })},
+        {"tp_src", masked([](ovsdr_megaflow& megaflow) { megaflow.mask.be_tp_src = htobe16(1); })},
+        {"tp_dst", masked([](ovsdr_megaflow& megaflow) { megaflow.mask.be_tp_dst = htobe16(1); })},
+        {"igmp_type", plain().proto(protocol_igmp).ports(17, 0)},
+        {"igmp_code", plain().proto(protocol_igmp).ports(17, 3)},
+        {"sctp_src", plain().proto(protocol_sctp).ports(1, 2)},
+        {"sctp_dst", plain().proto(protocol_sctp).ports(1, 2)},
+        {"arp_op", of_arp([](ovsdr_flow_fields& mask) { mask.ip_proto = 0xFF; })},
+        {"arp_spa", of_arp([](ovsdr_flow_fields& mask) { mask.src[0] = 0xFF; })},
+        {"arp_tpa", of_arp([](ovsdr_flow_fields& mask) { mask.dst[0] = 0xFF; })},
+        {"nw_tos", of_arp([](ovsdr_flow_fields& mask) { mask.ip_tos = 0xFF; })},
+        {"nw_ttl", of_arp([](ovsdr_flow_fields& mask) { mask.ip_ttl = 0xFF; })},
+        {"nw_src", masked([](ovsdr_megaflow& megaflow) { megaflow.mask.src[5] = 1; })},
+        {"ipv6_label", masked([](ovsdr_megaflow& megaflow) { megaflow.mask.be_ipv6_label = htobe32(1); })},
+        {"vlan_limit", masked([](ovsdr_megaflow& megaflow) { megaflow.mask.vlan_limit = 1; })},
+        {"reserved", masked([](ovsdr_megaflow& megaflow) { megaflow.mask.reserved = 1; })},
         {"icmp_type", plain().proto(protocol_icmp).ports(0x108, 0)},
         {"icmp_type", from_geneve().proto(protocol_icmp).ports(8, 0).output(out_port)},
         {"tunnel", plain().from_tunnel(5)},
@@ -199,6 +219,7 @@ std::vector<OddHeader> odd_headers() {
         {"tnl_push with an outer UDP checksum (set options:csum=false, or OVN's external_ids:ovn-encap-csum=false)",
          vxlan(5, 1)},
         {"tnl_push of another protocol", vxlan_over(outer_ipv4(another_protocol))},
+        {"tnl_push of another protocol", cut(outer_ipv6(another_protocol), ipv6_end)},
     };
 }
 
@@ -259,7 +280,7 @@ std::vector<Row> odd_orders(const Headers& headers) {
 
 void check_refused(dr::Eswitch& eswitch, const Row& row) {
     const auto outcome = eswitch.put(ufid, row.megaflow);
-    if (eswitch.del(ufid)) throw std::runtime_error(fmt::format("has been in the NIC: {}", row.obstacle));
+    if (eswitch.status(ufid) || eswitch.del(ufid) || eswitch.status(ufid)) throw std::runtime_error(fmt::format("has been in the NIC: {}", row.obstacle));
     const auto* reject = std::get_if<dr::Reject>(&outcome);
     if (reject == nullptr) throw std::runtime_error(fmt::format("not refused: {}", row.obstacle));
     const std::string_view wanted = row.obstacle;
