@@ -280,7 +280,9 @@ std::vector<Row> odd_orders(const Headers& headers) {
 
 void check_refused(dr::Eswitch& eswitch, const Row& row) {
     const auto outcome = eswitch.put(ufid, row.megaflow);
-    if (eswitch.status(ufid) || eswitch.del(ufid) || eswitch.status(ufid)) throw std::runtime_error(fmt::format("has been in the NIC: {}", row.obstacle));
+    if (eswitch.status(ufid) || eswitch.del(ufid) || eswitch.status(ufid)) {
+        throw std::runtime_error(fmt::format("has been in the NIC: {}", row.obstacle));
+    }
     const auto* reject = std::get_if<dr::Reject>(&outcome);
     if (reject == nullptr) throw std::runtime_error(fmt::format("not refused: {}", row.obstacle));
     const std::string_view wanted = row.obstacle;

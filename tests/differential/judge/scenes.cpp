@@ -87,6 +87,10 @@ void play_samplers(dr::Eswitch& eswitch) {
 }
 
 void play_sampled_mirror(dr::Eswitch& eswitch, dr::CopyKind mirror) {
+    const dr::CopyKind no_mirror = dr::mirror_kind(1);
+    if (eswitch.copies(no_mirror) != 0 || eswitch.filtered_copies(no_mirror) != 0) {
+        throw std::runtime_error("copies for a mirror that there never was");
+    }
     const auto set = [&](std::uint32_t one_of) {
         const auto done = eswitch.set_mirror_port(dr::OdpPort{mirror_port}, mirror, {.one_of = one_of});
         if (!done) throw std::runtime_error(done.error().what);
