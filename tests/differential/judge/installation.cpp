@@ -82,9 +82,8 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
     for (const TunnelKind kind : tunnel_kinds) add_tunnel_port(kind);
     play_waiting(*eswitch_, trouble);
     play_twins(*eswitch_);
-    if (connectx_5_) return;   // it has no samplers
-    play_samplers(*eswitch_);
-    play_sampled_mirror(*eswitch_, mirror_copies);
+    if (!connectx_5_) play_samplers(*eswitch_);
+    play_sampled_mirror(*eswitch_, mirror_copies, !connectx_5_);
 }
 
 Installation::~Installation() {

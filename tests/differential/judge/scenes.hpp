@@ -21,6 +21,6 @@ void play_twins(dr::Eswitch& eswitch);
 void play_samplers(dr::Eswitch& eswitch);
 
 /// A storage mirror wants one packet of two.
-void play_sampled_mirror(dr::Eswitch& eswitch, dr::CopyKind mirror);
+void play_sampled_mirror(dr::Eswitch& eswitch, dr::CopyKind mirror, bool has_samplers);
 
 }  // namespace ovsdr::differential
