@@ -67,7 +67,13 @@ void until_there_is_room(const char* what, const Installation::Trouble& trouble,
 Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsigned format, Verdict& verdict,
                            const Trouble& trouble)
     : scenario_(scenario), connectx_5_(format == 0), ovs_(ovs), verdict_(verdict), expectations_(scenario, format),
-      version_of_(scenario.ufids, -1), eswitch_(checked(dr::Eswitch::open("mlx5_0"))) {
+      version_of_(scenario.ufids, -1) {
+    until_there_is_room("an eswitch", trouble, [&]() -> Result<void> {
+        auto opened = dr::Eswitch::open("mlx5_0");
+        if (!opened) return tl::unexpected(std::move(opened.error()));
+        eswitch_ = std::move(*opened);
+        return {};
+    });
     came_up_.resize(port_length);
     for (std::size_t port = 0; port < port_length; ++port) {
         queues_.emplace_back(*eswitch_, dr::VportId{ports[port].vport}, port % 2 != 0);
@@ -82,6 +88,7 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
     for (const TunnelKind kind : tunnel_kinds) add_tunnel_port(kind);
     play_waiting(*eswitch_, trouble);
     play_twins(*eswitch_);
+    play_meter(*eswitch_);
     if (!connectx_5_) play_samplers(*eswitch_);
     play_sampled_mirror(*eswitch_, mirror_copies, !connectx_5_);
 }

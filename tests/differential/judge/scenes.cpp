@@ -83,7 +83,28 @@ void play_samplers(dr::Eswitch& eswitch) {
     expect_taken(eswitch, "that has as many samplers as tables");
     (void)eswitch.put(second, many.software(names[std::size(names) - 1], one_of).output(ports[1].odp));
     expect_refused(eswitch, "that has a sampler more than tables");
+    MegaflowBuilder three = MegaflowBuilder(ports[0].odp).ipv4().software(names[0], one_of).for_sampler("one");
+    three.software(names[1], one_of).for_sampler("other").software(names[2], one_of / 2).for_sampler("one");
+    (void)eswitch.put(second, three.output(ports[1].odp));
+    expect_taken(eswitch, "that has three samplers");
+    if (eswitch.samplers().size() != 3) throw std::runtime_error("samplers of other rates or names are counted as one");
     (void)eswitch.del(second);
+}
+
+void play_meter(dr::Eswitch& eswitch) {
+    constexpr std::uint32_t number = 0xFFFFF0;   // no scenario's
+    const auto expect_used = [&](bool used) {
+        if (eswitch.has_meter(number) != used) throw std::runtime_error("who uses a meter is not known");
+    };
+    eswitch.set_meter(number, {.rate = 1000, .burst = 100});
+    expect_used(false);
+    (void)eswitch.put(second, MegaflowBuilder(ports[0].odp).ipv4().meter(number).output(ports[1].odp));
+    expect_taken(eswitch, "that a meter is to limit");
+    expect_used(true);
+    (void)eswitch.del(second);
+    expect_used(false);
+    (void)eswitch.remove_meter(number);
+    expect_used(false);
 }
 
 void play_sampled_mirror(dr::Eswitch& eswitch, dr::CopyKind mirror, bool has_samplers) {

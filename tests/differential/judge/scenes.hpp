@@ -17,7 +17,10 @@ void play_waiting(dr::Eswitch& eswitch, const std::function<void(unsigned nth)>&
 /// Two tables of a tunnel port have a megaflow of one match each.
 void play_twins(dr::Eswitch& eswitch);
 
-/// As many samplers as a device has tables in a row, and one more.
+/// Whether a rule uses a meter.
+void play_meter(dr::Eswitch& eswitch);
+
+/// As many samplers as a device has tables in a row, and one more; and such as are counted apart.
 void play_samplers(dr::Eswitch& eswitch);
 
 /// A storage mirror wants one packet of two.

@@ -59,12 +59,17 @@ TEST(UntrueHeader, NamesWhatIsWrongWithIpv6) {
 }
 
 TEST(DifferInSourcePort, ThereAndNowhereElse) {
-    const std::vector<std::uint8_t> ovs{1, 2, 3, 4, 5, 6};
-    EXPECT_TRUE(differ_in_source_port({1, 2, 9, 9, 5, 6}, ovs, 2));
-    EXPECT_FALSE(differ_in_source_port({1, 2, 9, 9, 5, 7}, ovs, 2));
-    EXPECT_FALSE(differ_in_source_port({1, 0, 9, 9, 5, 6}, ovs, 2));
-    EXPECT_FALSE(differ_in_source_port({1, 2, 9, 9, 5, 6}, ovs, 0)) << "OVS has chosen none";
-    EXPECT_FALSE(differ_in_source_port({1, 2, 9, 9, 5}, ovs, 2));
+    const std::vector<std::uint8_t> ovs{1, 2, 0x83, 4, 5, 6};
+    EXPECT_TRUE(differ_in_source_port({1, 2, 0x89, 9, 5, 6}, ovs, 2));
+    EXPECT_FALSE(differ_in_source_port({1, 2, 0x89, 9, 5, 7}, ovs, 2));
+    EXPECT_FALSE(differ_in_source_port({1, 0, 0x89, 9, 5, 6}, ovs, 2));
+    EXPECT_FALSE(differ_in_source_port({1, 2, 0x89, 9, 5, 6}, ovs, 0)) << "OVS has chosen none";
+    EXPECT_FALSE(differ_in_source_port({1, 2, 0x89, 9, 5}, ovs, 2));
+    EXPECT_TRUE(differ_in_source_port({1, 2, 0x80, 0, 5, 6}, ovs, 2));
+    EXPECT_FALSE(differ_in_source_port({1, 2, 0x7F, 0xFF, 5, 6}, ovs, 2)) << "32767: OVS begins at 32768";
+    EXPECT_TRUE(differ_in_source_port({1, 2, 0xEE, 0x47, 5, 6}, ovs, 2));
+    EXPECT_FALSE(differ_in_source_port({1, 2, 0xEE, 0x48, 5, 6}, ovs, 2)) << "61000";
+    EXPECT_TRUE(differ_in_source_port({1, 2, 9}, {1, 2, 0x83}, 2)) << "cut in the port";
 }
 
 TEST(NamedDifferences, AreInTheOrderOfTheirNumbers) {
