@@ -17,8 +17,6 @@ constexpr const char* made[] = {"CREATE_FLOW_TABLE", "ALLOC_PACKET_REFORMAT_CONT
 /// So often that offload/ does not ask again for a while; the device may have another function's option.
 constexpr const char* option = "DEVX_OBJ_CREATE:CREATE_GENERAL_OBJECT:GENEVE_TLV_OPT";
 constexpr std::uint64_t last_option = 4;   ///< TunnelRules' most_refusals
-/// Asked for once more where there is no later.
-constexpr const char* read = "DEVX_OBJ_QUERY:QUERY_FLOW_COUNTER";
 /// Of the calls of one name in a phase: some that fail, fewer and fewer, and a stretch in which all do.
 constexpr std::uint64_t first = 3, last = 1000, stretch = 24, stretch_end = 36;
 /// And of all that make something, one in so many.
@@ -41,9 +39,10 @@ void make_calls_fail(connectx::Device& device) {
         for (std::uint64_t nth = stretch; nth < stretch_end; ++nth) device.fail(call, nth, ENOMEM);
     }
     for (std::uint64_t nth = any_between; nth <= last_any; nth += any_between) device.fail("*", nth, ENOMEM);
-    for (std::uint64_t nth = 1; nth <= last; nth += first) device.fail(read, nth, ENOMEM);
     for (std::uint64_t nth = 1; nth <= last_option; ++nth) device.fail(option, nth, ENOMEM);
 }
+
+void make_next_read_fail(connectx::Device& device) { device.fail("DEVX_OBJ_QUERY:QUERY_FLOW_COUNTER", 1, ENOMEM); }
 
 void make_one_call_fail(connectx::Device& device, unsigned nth) {
     device.clear_faults();

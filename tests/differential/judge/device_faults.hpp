@@ -12,6 +12,9 @@ namespace ovsdr::differential {
 /// begins: no other judge hears of faults.
 void make_calls_fail(connectx::Device& device);
 
+/// Of counters. Who has no later asks once more.
+void make_next_read_fail(connectx::Device& device);
+
 /// The `nth` call from now on that makes something fails, and no other one; 0: none.
 void make_one_call_fail(connectx::Device& device, unsigned nth);
 

@@ -65,9 +65,9 @@ void until_there_is_room(const char* what, const Installation::Trouble& trouble,
 }  // namespace
 
 Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsigned format, Verdict& verdict,
-                           const Trouble& trouble)
+                           const Trouble& trouble, std::function<void()> before_last_read)
     : scenario_(scenario), connectx_5_(format == 0), ovs_(ovs), verdict_(verdict), expectations_(scenario, format),
-      version_of_(scenario.ufids, -1) {
+      before_last_read_(std::move(before_last_read)), version_of_(scenario.ufids, -1) {
     until_there_is_room("an eswitch", trouble, [&]() -> Result<void> {
         auto opened = dr::Eswitch::open("mlx5_0");
         if (!opened) return tl::unexpected(std::move(opened.error()));
@@ -122,6 +122,7 @@ void Installation::switch_queues(std::size_t port) {
     PortQueues next(*eswitch_, vport, queues_[port].by_kind().empty());
     std::uint64_t led_up = 0;
     until_there_is_room("another queue", [](unsigned) {}, [&]() -> Result<void> {
+        before_last_read_();
         auto switched = eswitch_->switch_queue(vport, next[0].qp(), next[0].sqn(), next.by_kind());
         led_up = switched.led_up;
         return std::move(switched.made);
@@ -332,6 +333,7 @@ void Installation::put(std::uint32_t version) {
 void Installation::remove(const std::vector<std::uint32_t>& ufids) {
     std::vector<dr::Eswitch::Deletion> deletions;
     for (const std::uint32_t ufid : ufids) deletions.push_back({ufid_of(ufid)});
+    before_last_read_();
     eswitch_->del(deletions);
     for (std::size_t i = 0; i < deletions.size(); ++i) {
         version_of_[ufids[i]] = -1;

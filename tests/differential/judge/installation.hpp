@@ -34,8 +34,9 @@ public:
     using Trouble = std::function<void(unsigned nth)>;
 
     /// Attaches all ports, and leads copies to their queues. `ovs` has the translations of all versions.
+    /// `before_last_read`: while megaflows change, before some counts are read for the last time.
     Installation(const Scenario& scenario, const OvsJudge& ovs, unsigned format, Verdict& verdict,
-                 const Trouble& trouble = [](unsigned) {});
+                 const Trouble& trouble = [](unsigned) {}, std::function<void()> before_last_read = [] {});
     ~Installation();
     Installation(const Installation&) = delete;
     Installation& operator=(const Installation&) = delete;
@@ -96,6 +97,7 @@ private:
     const OvsJudge& ovs_;
     Verdict& verdict_;
     Expectations expectations_;
+    std::function<void()> before_last_read_;
     bool counts_ = true;
     std::vector<std::int64_t> version_of_;                       ///< by ufid; -1: not there
     std::shared_ptr<dr::Eswitch> eswitch_;
