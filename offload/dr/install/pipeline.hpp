@@ -84,8 +84,8 @@ public:
         std::uint16_t priority = 0;   ///< 0 or 1: the one that the queue before does not have
     };
     /// When this returns, what the queue sends reaches the vport, and misses go to it unless a queue of priority 0 gets
-    /// them. After an error there may be some of the rules, and of priority 0 they may lead misses to the queue. May
-    /// throw std::bad_alloc, with the same left behind.
+    /// them. After an error, or std::bad_alloc, `rules` may hold some of the rules; with priority 0 these may have led
+    /// misses to the queue already: stop_leading_up() then.
     [[nodiscard]] Result<void> serve(const QueueIn& queue, QueueRules& rules);
     /// PortRules::let_down: what missed reaches the queue's rule. May throw std::bad_alloc.
     [[nodiscard]] Result<Rule> let_down(Device::VportRegister vport) { return landing_->let_down(vport); }

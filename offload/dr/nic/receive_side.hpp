@@ -42,7 +42,8 @@ public:
         std::uint16_t range = 0;               ///< 0 or 1
     };
     /// `range`: the one that the queue before does not have. EOPNOTSUPP: several queues, and only a root. After an
-    /// error there may be some of the rules, and of range 0 they may lead packets to the queue.
+    /// error, or std::bad_alloc, `rules` may hold some of the rules; with range 0 these may have led packets to the
+    /// queue already: stop() then.
     [[nodiscard]] Result<void> serve(ibv_qp* qp, std::span<const QueuePairFor> by_kind, std::uint16_t range,
                                      QueueRules& rules);
     /// How many packets went to the queue in all; none is under way to it when this returns.

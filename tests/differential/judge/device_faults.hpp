@@ -12,7 +12,7 @@ namespace ovsdr::differential {
 /// begins: no other judge hears of faults.
 void make_calls_fail(connectx::Device& device);
 
-/// Of counters. Who has no later asks once more.
+/// The next reading of counters fails, once. Whoever reads counters for the last time must then read them again.
 void make_next_read_fail(connectx::Device& device);
 
 /// The `nth` call from now on that makes something fails, and no other one; 0: none.

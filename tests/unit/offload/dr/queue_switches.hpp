@@ -12,13 +12,14 @@
 
 namespace ovsdr::dr::test {
 
-/// Each rule that has led packets to a queue counts some when it goes: of a new queue, too, that the device has failed
-/// with. `table`: where these rules are. Whose packets got lost is told.
+/// Lets each call of a switch fail in turn, until one switch is made. Each rule of the new queue, in `table`, has led
+/// packets to it by the time it goes: the outcome must say how many these were, and the old queue's rules must stay.
 inline void expect_all_told_when_switches_fail(Eswitch& eswitch, VportId vport, ibv_qp* qp,
                                                std::span<const QueuePairFor> by_kind, const std::string& table) {
     using ovsdr::test::FakeProvider;
-    const auto rules_there = [&table] { return std::ranges::count(FakeProvider::rules(), table,
-                                                                  &FakeProvider::RuleView::table); };
+    const auto rules_there = [&table] {
+        return std::ranges::count(FakeProvider::rules(), table, &FakeProvider::RuleView::table);
+    };
     const auto before = rules_there();
     constexpr unsigned packets = 7;
     static std::uint32_t sqn = 0x2000;
