@@ -33,8 +33,10 @@ SIDE_BY_SIDE = 3   # parts that wait
 # A session is a group of the kernel's scheduler, which has a weight of its own; without such groups nice's counts.
 LESS_WEIGHT = ["sh", "-c", '{ echo 5 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 5 "$@"', "sh"]
 PATIENCE = 2 if len(os.sched_getaffinity(0)) == 1 else 1   # a part's timeout is for two cores: it tells what hangs
-# Where a log tells of a failure: GoogleTest's assertions, pytest's, sanitizers, our scripts, OVS's suites, meson.
-TELLING = re.compile(r": Failure$|(ERROR|WARNING): \w+Sanitizer|runtime error: |terminate called|^E  +\S|FAILED \("
+# Where a log tells of a failure: GoogleTest's assertions, pytest's, sanitizers, libFuzzer and what its targets check,
+# our scripts, OVS's suites, meson.
+TELLING = re.compile(r": Failure$|(ERROR|WARNING): \w+Sanitizer|ERROR: libFuzzer|: not so: |Base64: "
+                     r"|runtime error: |terminate called|^E  +\S|FAILED \("
                      r"|^FAIL(ED)? |^(FAIL|ERROR|FAILED): |TIMEOUT|killed by signal")
 TOLD_BEHIND = 9                      # lines behind each, for what belongs to it
 TOLD_FIRST, TOLD_LAST = 45, 15       # lines of a part

@@ -57,6 +57,16 @@ probe_field_name(size_t offset)
     return megaflow_field_name(offset);
 }
 
+bool
+probe_is_udpif(size_t offset, uint8_t bits)
+{
+    struct flow flow;
+
+    memset(&flow, 0, sizeof flow);
+    *((uint8_t *) &flow + offset) = bits;
+    return flow.tunnel.flags == FLOW_TNL_F_UDPIF;
+}
+
 void
 probe_match_byte(size_t offset, uint8_t value, uint8_t bits, uint16_t eth_type, uint8_t ip_proto,
                  struct ovsdr_megaflow *megaflow)

@@ -15,6 +15,8 @@ extern "C" {
 size_t probe_flow_size(void);
 /* The name that a leftover mask bit in byte `offset` of struct flow gets. */
 const char *probe_field_name(size_t offset);
+/* Whether these bits of byte `offset` are the tunnel flag that all packets of Geneve's tunnels have in OVS. */
+bool probe_is_udpif(size_t offset, uint8_t bits);
 
 /* The match of a flow with this Ethernet type and IP protocol that has `value` in byte `offset`, where its mask has
  * `bits`, and nothing else. */
