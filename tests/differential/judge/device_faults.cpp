@@ -44,9 +44,10 @@ void make_calls_fail(connectx::Device& device) {
 
 void make_next_read_fail(connectx::Device& device) { device.fail("DEVX_OBJ_QUERY:QUERY_FLOW_COUNTER", 1, ENOMEM); }
 
-void make_one_call_fail(connectx::Device& device, unsigned nth) {
-    device.clear_faults();
+bool make_one_call_fail(connectx::Device& device, unsigned nth) {
+    const bool happened = device.clear_faults() == 0;
     if (nth != 0) device.fail("*", nth, ENOMEM);
+    return happened;
 }
 
 Objects made_for_megaflows(const connectx::Device& device) {

@@ -15,8 +15,8 @@ void make_calls_fail(connectx::Device& device);
 /// The next reading of counters fails, once. Whoever reads counters for the last time must then read them again.
 void make_next_read_fail(connectx::Device& device);
 
-/// The `nth` call from now on that makes something fails, and no other one; 0: none.
-void make_one_call_fail(connectx::Device& device, unsigned nth);
+/// The `nth` call from now on that makes something fails, and no other one; 0: none. Whether the one before did.
+bool make_one_call_fail(connectx::Device& device, unsigned nth);
 
 /// Objects alive, by kind.
 using Objects = std::map<std::string, std::uint64_t>;

@@ -77,7 +77,7 @@ void check_slow_path(const Installation& installation, Forwarder& forwarder) {
 void judge_phases(const Scenario& scenario, OvsJudge& ovs, unsigned format, std::span<const std::uint32_t> explain,
                   connectx::Device& device, Verdict& verdict) {
     Installation installation(scenario, ovs, format, verdict,
-                              [&](unsigned nth) { make_one_call_fail(device, nth); },
+                              [&](unsigned nth) { return make_one_call_fail(device, nth); },
                               [&] { make_next_read_fail(device); });
     NicRecord record(scenario, ovs, installation, verdict);
     std::uint64_t visited = 0;

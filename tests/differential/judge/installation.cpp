@@ -56,10 +56,20 @@ void until_there_is_room(const char* what, const Installation::Trouble& trouble,
     for (unsigned nth = 1; nth <= most_tries; ++nth) {
         trouble(nth);
         const Result<void> done = attempt();
-        if (done) return trouble(0);
+        if (done) return void(trouble(0));
         if (!is_of_full_device(done.error())) throw std::runtime_error(done.error().what);
     }
     throw std::runtime_error(std::string(what) + " finds no room");
+}
+
+/// One that opens although something went wrong does without it, and is closed again.
+std::shared_ptr<dr::Eswitch> open_eswitch(const Installation::Trouble& trouble) {
+    for (unsigned nth = 1;; ++nth) {
+        trouble(nth);
+        auto opened = dr::Eswitch::open("mlx5_0");
+        const bool went_wrong = trouble(0);
+        if (!went_wrong) return checked(std::move(opened));
+    }
 }
 
 }  // namespace
@@ -68,12 +78,7 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
                            const Trouble& trouble, std::function<void()> before_last_read)
     : scenario_(scenario), connectx_5_(format == 0), ovs_(ovs), verdict_(verdict), expectations_(scenario, format),
       before_last_read_(std::move(before_last_read)), version_of_(scenario.ufids, -1) {
-    until_there_is_room("an eswitch", trouble, [&]() -> Result<void> {
-        auto opened = dr::Eswitch::open("mlx5_0");
-        if (!opened) return tl::unexpected(std::move(opened.error()));
-        eswitch_ = std::move(*opened);
-        return {};
-    });
+    eswitch_ = open_eswitch(trouble);
     came_up_.resize(port_length);
     for (std::size_t port = 0; port < port_length; ++port) {
         queues_.emplace_back(*eswitch_, dr::VportId{ports[port].vport}, port % 2 != 0);
@@ -121,7 +126,7 @@ void Installation::switch_queues(std::size_t port) {
     const dr::VportId vport{ports[port].vport};
     PortQueues next(*eswitch_, vport, queues_[port].by_kind().empty());
     std::uint64_t led_up = 0;
-    until_there_is_room("another queue", [](unsigned) {}, [&]() -> Result<void> {
+    until_there_is_room("another queue", Installation::no_trouble, [&]() -> Result<void> {
         before_last_read_();
         auto switched = eswitch_->switch_queue(vport, next[0].qp(), next[0].sqn(), next.by_kind());
         led_up = switched.led_up;
@@ -175,7 +180,7 @@ void Installation::police(std::uint32_t odp) {
 void Installation::mirror(const std::vector<Service>& services) {
     dr::MirrorSteering steering;
     for (const auto& [protocol, port] : services) steering.services.push_back({protocol, port});
-    until_there_is_room("a mirror's services", [](unsigned) {}, [&] {
+    until_there_is_room("a mirror's services", Installation::no_trouble, [&] {
         return eswitch_->set_mirror_port(dr::OdpPort{mirror_port}, mirror_copies, steering);
     });
 }
@@ -197,7 +202,7 @@ void Installation::add_tunnel_port(TunnelKind kind) {
 /// In place of the one that there is.
 void Installation::make_copy_queue(dr::CopyKind kind) {
     const dr::IbPort ib_port = checked(dr::find_ib_port(eswitch_->context(), dr::VportId{wire_vport}));
-    until_there_is_room("a queue for copies", [](unsigned) {}, [&]() -> Result<void> {
+    until_there_is_room("a queue for copies", Installation::no_trouble, [&]() -> Result<void> {
         auto queue = slowpath::PortQueue::create({.context = eswitch_->context(),
                                                   .pd = eswitch_->pd(),
                                                   .ib_port = ib_port.number,

@@ -30,13 +30,14 @@ inline constexpr std::array judged_copies{dr::CopyKind::host, dr::CopyKind::othe
 
 class Installation {
 public:
-    /// What is to go wrong with the Nth try, from 1, to set one thing up; 0: it is there, nothing more.
-    using Trouble = std::function<void(unsigned nth)>;
+    /// What is to go wrong with the Nth try, from 1, to set one thing up; 0: nothing more, and whether it did.
+    using Trouble = std::function<bool(unsigned nth)>;
+    static bool no_trouble(unsigned /*nth*/) noexcept { return false; }
 
     /// Attaches all ports, and leads copies to their queues. `ovs` has the translations of all versions.
     /// `before_last_read`: while megaflows change, before some counts are read for the last time.
     Installation(const Scenario& scenario, const OvsJudge& ovs, unsigned format, Verdict& verdict,
-                 const Trouble& trouble = [](unsigned) {}, std::function<void()> before_last_read = [] {});
+                 const Trouble& trouble = no_trouble, std::function<void()> before_last_read = [] {});
     ~Installation();
     Installation(const Installation&) = delete;
     Installation& operator=(const Installation&) = delete;
@@ -73,10 +74,10 @@ public:
     void check_copies(const dr::PerCopyKind<std::uint64_t>& came) const;
 
 private:
-    void attach(std::size_t port, const Trouble& trouble = [](unsigned) {});
+    void attach(std::size_t port, const Trouble& trouble = no_trouble);
     void add_tunnel_port(TunnelKind kind);
     void make_copy_queue(dr::CopyKind kind);
-    void lead_copies(dr::CopyKind kind, const Trouble& trouble = [](unsigned) {});
+    void lead_copies(dr::CopyKind kind, const Trouble& trouble = no_trouble);
     void replace_copy_queue(dr::CopyKind kind);
     void switch_queues(std::size_t port);
     void forget_old_queues();

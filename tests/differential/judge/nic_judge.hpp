@@ -6,6 +6,8 @@
 // Threads: one judge, one thread. Errors: std::runtime_error, connectx::entries::Stopped.
 #pragma once
 
+#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,7 +27,8 @@ public:
           software_(verdict, scenario.versions, Recorder::Of::slow_path),
           copies_(verdict, scenario.versions, Recorder::Of::copies) {}
 
-    /// The software datapath gets the same meters and megaflows. Of this phase are the packets that follow.
+    /// The software datapath gets the same meters and megaflows. Of this phase are the packets that follow. What came
+    /// up before it may be read only now, and has the meaning that it had.
     void apply(const Phase& phase, bool connectx_5);
     /// When the priming is over.
     void exhaust_meters() { ovs_.exhaust_meters(); }
@@ -41,6 +44,7 @@ public:
 
 private:
     [[nodiscard]] std::uint32_t checked_number(const std::vector<std::uint8_t>& frame) const;
+    void check_tags() const;
 
     const Scenario& scenario_;
     OvsJudge& ovs_;
@@ -50,6 +54,8 @@ private:
     dr::PerCopyKind<std::uint64_t> came_{};
     bool counts_ = true;
     std::vector<Service> services_;   ///< the phase's
+    std::map<std::uint32_t, TableId> tables_;                                  ///< by tags of the phase
+    std::map<std::uint32_t, std::weak_ptr<const dr::InstalledWork>> works_;   ///< by tags of the phase
 };
 
 /// `sockets`: of the vports, in the order of `ports`. `ovs` knows all versions, and has put none.

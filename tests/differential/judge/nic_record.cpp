@@ -16,9 +16,21 @@ void apply(const Phase& phase, OvsJudge& ovs, bool connectx_5) {
 }
 
 void NicRecord::apply(const Phase& phase, bool connectx_5) {
+    check_tags();
+    tables_.clear();
+    works_.clear();
     differential::apply(phase, ovs_, connectx_5);
     counts_ = phase.counts;
     services_ = phase.services;
+}
+
+void NicRecord::check_tags() const {
+    for (const auto& [tag, table] : tables_) {
+        if (installation_.table_of(tag) != table) throw std::runtime_error("a tag has become another table's");
+    }
+    for (const auto& [tag, work] : works_) {
+        if (installation_.work_of(tag) != work.lock()) throw std::runtime_error("a tag has become another work's");
+    }
 }
 
 void NicRecord::count(const Phase& phase) {
@@ -46,6 +58,7 @@ void NicRecord::up(std::uint32_t queue_pair, std::uint32_t tag, std::vector<std:
     const std::uint32_t port = installation_.came_up(queue_pair, frame, counts_);   // else headers may lie
     if (port != scenario_.packets[number].in_port) throw std::runtime_error("a packet came up at another port's queue");
     const TableId table = installation_.table_of(tag);
+    tables_.emplace(tag, table);
     software_.begin(number, port, counts_);
     const bool in_tunnel = table.tunnel_port != 0;
     (void)ovs_.forward({in_tunnel ? table.tunnel_port : port, table.recirc_id, frame.data(), frame.size(), in_tunnel},
@@ -64,6 +77,7 @@ void check_kind(dr::CopyKind kind, dr::CopyKind wanted) {
 void NicRecord::copy(dr::CopyKind kind, std::uint32_t tag, std::vector<std::uint8_t> frame) {
     const std::uint32_t number = checked_number(frame);
     const auto work = installation_.work_of(tag);
+    works_.emplace(tag, work);
     if (work->kind != kind) throw std::runtime_error("a copy came up at the queue of another kind");
     ++came_[index_of(kind)];
     const bool is_filtered = kind == mirror_copies && !services_.empty();

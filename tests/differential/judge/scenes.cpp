@@ -18,8 +18,8 @@ using Clock = std::chrono::steady_clock;
 using dr::test::MegaflowBuilder;
 using namespace std::chrono_literals;
 
-constexpr dr::Ufid root{0x77616974, 1}, first{0x77616974, 2}, second{0x77616974, 3};
-constexpr std::uint32_t here = 0xFFFFF0, there = 0xFFFFF1;   ///< recirc_ids, no scenario's
+constexpr dr::Ufid root{0x77616974, 1}, first{0x77616974, 2}, second{0x77616974, 3}, third{0x77616974, 4};
+constexpr std::uint32_t here = 0xFFFFF0, there = 0xFFFFF1, far = here | 1U << 31;   ///< recirc_ids, no scenario's
 constexpr std::chrono::milliseconds patience = 10s, glance = 4ms;
 
 bool is_in_nic(dr::Eswitch& eswitch, const dr::Ufid& ufid) {
@@ -69,9 +69,10 @@ void play_twins(dr::Eswitch& eswitch) {
     const auto from_tunnel = [&] { return MegaflowBuilder(gre_port).from_tunnel(5).ipv4(); };
     (void)eswitch.put(root, MegaflowBuilder(uplink).ipv4().proto(protocol_gre).tunnel_pop(gre_port));
     (void)eswitch.put(first, from_tunnel().recirc(here));
-    (void)eswitch.put(second, from_tunnel().behind(here).output(ports[1].odp));
-    expect_taken(eswitch, "that another table has one like");
-    for (const dr::Ufid& ufid : {root, first, second}) (void)eswitch.del(ufid);
+    (void)eswitch.put(third, from_tunnel().behind(here).recirc(far));
+    (void)eswitch.put(second, from_tunnel().behind(far).output(ports[1].odp));
+    expect_taken(eswitch, "that two other tables have one like");
+    for (const dr::Ufid& ufid : {root, first, second, third}) (void)eswitch.del(ufid);
 }
 
 void play_samplers(dr::Eswitch& eswitch) {

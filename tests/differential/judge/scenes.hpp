@@ -14,7 +14,7 @@ namespace ovsdr::differential {
 /// The eswitch has this proof's ports.
 void play_waiting(dr::Eswitch& eswitch, const std::function<void(unsigned nth)>& trouble);
 
-/// Two tables of a tunnel port have a megaflow of one match each.
+/// Three tables of a tunnel port have a megaflow of one match each.
 void play_twins(dr::Eswitch& eswitch);
 
 /// Whether a rule uses a meter.
