@@ -77,13 +77,22 @@ void play_twins(dr::Eswitch& eswitch) {
 
 void play_samplers(dr::Eswitch& eswitch) {
     constexpr std::string_view names[] = {"1", "2", "3", "4", "5", "6", "7"};
-    constexpr std::uint32_t one_of = 64;
-    MegaflowBuilder many = MegaflowBuilder(ports[0].odp).ipv4();
-    for (std::size_t i = 0; i + 1 < std::size(names); ++i) many.software(names[i], one_of);
-    (void)eswitch.put(second, MegaflowBuilder(many).output(ports[1].odp));
-    expect_taken(eswitch, "that has as many samplers as tables");
-    (void)eswitch.put(second, many.software(names[std::size(names) - 1], one_of).output(ports[1].odp));
-    expect_refused(eswitch, "that has a sampler more than tables");
+    constexpr std::uint32_t one_of = 64, number = 0xFFFFF2;   // a meter's, no scenario's
+    const auto expect_as_many = [&](MegaflowBuilder many, std::size_t tables) {
+        for (std::size_t i = 0; i < tables; ++i) many.software(names[i], one_of);
+        (void)eswitch.put(second, MegaflowBuilder(many).output(ports[1].odp));
+        expect_taken(eswitch, "that has as many samplers as tables");
+        (void)eswitch.put(second, many.software(names[tables], one_of).output(ports[1].odp));
+        expect_refused(eswitch, "that has a sampler more than tables");
+    };
+    expect_as_many(MegaflowBuilder(ports[0].odp).ipv4(), 6);
+    // The tunnel is taken off in front of the meter, and the meter is in front of the samplers.
+    const std::uint32_t gre_port = tunnel_port_of(TunnelKind::gre);
+    eswitch.set_meter(number, {.rate = 1000, .burst = 100});
+    (void)eswitch.put(root, MegaflowBuilder(uplink).ipv4().proto(protocol_gre).tunnel_pop(gre_port));
+    expect_as_many(MegaflowBuilder(gre_port).from_tunnel(5).ipv4().meter(number), 3);
+    for (const dr::Ufid& ufid : {root, second}) (void)eswitch.del(ufid);
+    (void)eswitch.remove_meter(number);
     MegaflowBuilder three = MegaflowBuilder(ports[0].odp).ipv4().software(names[0], one_of).for_sampler("one");
     three.software(names[1], one_of).for_sampler("other").software(names[2], one_of / 2).for_sampler("one");
     (void)eswitch.put(second, three.output(ports[1].odp));

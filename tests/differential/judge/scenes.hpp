@@ -20,7 +20,8 @@ void play_twins(dr::Eswitch& eswitch);
 /// Whether a rule uses a meter.
 void play_meter(dr::Eswitch& eswitch);
 
-/// As many samplers as a device has tables in a row, and one more; and such as are counted apart.
+/// As many samplers as a device has tables in a row, and one more, in a tunnel behind a meter too; and such as are
+/// counted apart.
 void play_samplers(dr::Eswitch& eswitch);
 
 /// A storage mirror wants one packet of two.
