@@ -18,7 +18,7 @@ constexpr unsigned pushes_from_wire_percent = 14, pops_from_vports_percent = 60,
 constexpr unsigned tunnel_percent = 68, tunnel_from_wire_percent = 4, another_tunnel_percent = 50,
                    same_tunnel_percent = 26, equal_output_percent = 10, pop_percent = 92,
                    pop_behind_tunnel_percent = 8;
-constexpr unsigned copy_percent = 18, length_percent = 40;
+constexpr unsigned copy_percent = 18, length_percent = 40, retagged_percent = 4;
 constexpr unsigned recirc_percent = 45, last_recirc_percent = 70, recirc_over_ipv6_percent = 2,
                    changed_in_tunnel_percent = 4;
 constexpr std::uint16_t some_length = 1400;
@@ -33,6 +33,8 @@ public:
     std::vector<Action> draw() {
         if (tunnel_of(megaflow_) && happens(chance_, pop_percent)) return pop_tunnel();
         if (happens(chance_, nothing_percent)) return {};
+        const bool at_first = megaflow_.recirc_id == 0 && !megaflow_.tunnel;
+        if (at_first && is_there(megaflow_.tag) && happens(chance_, retagged_percent)) return with_and_without_its_tag();
         const unsigned legs = happens(chance_, 85) ? 1 : 2 + below(chance_, 2);
         for (unsigned leg = 0; leg < legs; ++leg) {
             const bool plain = leg == 0 && (legs > 1 || happens(chance_, plain_percent));
@@ -72,6 +74,13 @@ private:
                 break;
             default: break;
         }
+        return std::move(list_);
+    }
+
+    /// One tag goes onto the packet, and in place of the one that it has.
+    std::vector<Action> with_and_without_its_tag() {
+        const Action push = draw_push(chance_), pop{.kind = Action::Kind::pop};
+        list_ = {push, draw_output(chance_, megaflow_), pop, pop, push, draw_output(chance_, megaflow_)};
         return std::move(list_);
     }
 

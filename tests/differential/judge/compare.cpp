@@ -340,7 +340,10 @@ private:
     [[nodiscard]] bool are_installed_alike(std::size_t packet, const Verdict& other) const {
         return std::ranges::all_of(ovs_.lookups[packet], [&](const Lookup& lookup) {
             const auto version = static_cast<std::size_t>(std::max(lookup.version, 0));
-            return one_.installed[phase_][version] == other.installed[phase_][version];
+            const auto& twins = versions_of_.at(scenario_.versions[version].match_number());   // and itself
+            return std::ranges::all_of(twins, [&](std::size_t twin) {
+                return one_.installed[phase_][twin] == other.installed[phase_][twin];
+            });
         });
     }
 

@@ -92,6 +92,7 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
     mirror({});
     for (const TunnelKind kind : tunnel_kinds) add_tunnel_port(kind);
     play_waiting(*eswitch_, trouble);
+    play_full_device(*eswitch_, trouble, !connectx_5_);
     play_twins(*eswitch_);
     play_meter(*eswitch_);
     if (!connectx_5_) play_samplers(*eswitch_);

@@ -8,7 +8,7 @@ namespace ovsdr::differential {
 
 namespace {
 
-constexpr unsigned some_percent = 12, behind_recirc_percent = 34, into_nothing_percent = 20, end_percent = 50,
+constexpr unsigned some_percent = 12, behind_recirc_percent = 45, into_nothing_percent = 20, end_percent = 50,
                    another_percent = 15, used_meter_percent = 50, two_meters_percent = 15, cut_percent = 15,
                    in_copy_percent = 40, controller_percent = 75, in_front_percent = 60;
 constexpr std::uint32_t cookies = 6;   ///< few, so that megaflows share works

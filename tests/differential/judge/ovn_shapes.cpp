@@ -297,7 +297,12 @@ void draw_ports(Chance& chance, Megaflow& megaflow, const NextTable& next_table)
             default: break;
         }
     }
-    std::erase_if(megaflow.actions, [](const Action& a) { return a.kind == Action::Kind::recirc && a.port == 0; });
+    // Led to from behind a recirculation first, a tunnel's table lies deep, and what is behind it too deep.
+    const bool is_behind = megaflow.recirc_id != 0;
+    std::erase_if(megaflow.actions, [&](const Action& action) {
+        return (action.kind == Action::Kind::recirc && action.port == 0) ||
+               (action.kind == Action::Kind::tunnel_pop && is_behind);
+    });
 }
 
 std::vector<Shape> read_shapes(const std::string& path) {

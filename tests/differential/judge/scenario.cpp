@@ -319,7 +319,7 @@ private:
         const bool usual = option == GeneveOptions::usual;
         if (number != 1 && number != usual_goes_in && number != usual_goes_in + 1) return false;
         const bool there = usual ? number != usual_goes_in : number <= usual_goes_in;
-        if (gone_.contains(ufid) == there) change_all_of(ufid, there, phase);
+        if (gone_.contains(ufid) == there) change_all_of(ufid, there, phase, 0);
         return true;
     }
 
@@ -328,9 +328,10 @@ private:
     }
 
     /// A twin is not there without the other one, whose packets it would take; of the two it goes more often.
-    void change_all_of(std::uint32_t ufid, bool put, Phase& phase) {
+    void change_all_of(std::uint32_t ufid, bool put, Phase& phase, unsigned stay_percent = 50) {
         const auto twin = twins_.find(ufid);
-        const bool alone = twin != twins_.end() && !put && !gone_.contains(twin->second) && happens(chance_, 50);
+        const bool alone =
+            twin != twins_.end() && !put && !gone_.contains(twin->second) && happens(chance_, stay_percent);
         if (!alone) phase.changes.push_back({latest_.at(ufid), put});
         if (twin != twins_.end() && gone_.contains(twin->second) == put) {
             phase.changes.push_back({latest_.at(twin->second), put});

@@ -5,10 +5,12 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "tests/differential/judge/megaflows.hpp"
 #include "tests/differential/judge/software_parts.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
+#include "tests/unit/offload/tunnel_headers.hpp"
 
 namespace ovsdr::differential {
 
@@ -62,6 +64,49 @@ void play_waiting(dr::Eswitch& eswitch, const std::function<void(unsigned nth)>&
     (void)eswitch.put(root, from(0).recirc(there));
     expect_taken(eswitch, "that loops no more");
     for (const dr::Ufid& ufid : {root, second}) (void)eswitch.del(ufid);
+    // It waits for a table of before it to go.
+    (void)eswitch.put(root, from(0).recirc(here));
+    (void)eswitch.put(first, from(here).recirc(there));
+    (void)eswitch.put(third, MegaflowBuilder(ports[2].odp).ipv4().recirc(there));
+    (void)eswitch.put(second, back);
+    expect_refused(eswitch, "that leads back");
+    for (const dr::Ufid& ufid : {first, root}) (void)eswitch.del(ufid);
+    expect_taken(eswitch, "that leads to a table that has gone");
+    for (const dr::Ufid& ufid : {third, second}) (void)eswitch.del(ufid);
+}
+
+void play_full_device(dr::Eswitch& eswitch, const std::function<bool(unsigned nth)>& trouble, bool has_samplers) {
+    constexpr std::uint32_t number = 0xFFFFF3;   // a meter's, no scenario's
+    const std::uint32_t gre_port = tunnel_port_of(TunnelKind::gre);
+    const auto from_port = [] { return MegaflowBuilder(ports[0].odp).ipv4().proto(protocol_udp).ports(1, 53); };
+    const std::uint32_t to = ports[1].odp, other = ports[2].odp;
+    const auto header = dr::test::vxlan();
+    eswitch.set_meter(number, {.rate = 1000, .burst = 100});
+    (void)eswitch.put(root, MegaflowBuilder(uplink).ipv4().proto(protocol_gre).tunnel_pop(gre_port));
+    std::vector<MegaflowBuilder> megaflows{
+        from_port().output(to).push(7).output(other),
+        from_port().set(OVSDR_HEADER_IP_TTL, {9}).output(to),
+        from_port().tunnel(header).output(uplink),
+        from_port().meter(number).output(to),
+        from_port().recirc(here),
+        MegaflowBuilder(gre_port).from_tunnel(5).ipv4().output(to),
+    };
+    if (has_samplers) {
+        megaflows.push_back(MegaflowBuilder(gre_port).from_tunnel(5).ipv4().meter(number).push(7).output(to));
+        megaflows.push_back(from_port().software("work").output(to));
+        megaflows.push_back(from_port().software("work", 64).for_sampler("one").output(to));
+    }
+    for (const MegaflowBuilder& megaflow : megaflows) {
+        for (unsigned nth = 1, went_wrong = 1; went_wrong != 0; ++nth) {
+            trouble(nth);
+            (void)eswitch.put(second, megaflow);
+            went_wrong = trouble(0) ? 1 : 0;
+            expect_taken(eswitch, "that came when the device was full");
+            (void)eswitch.del(second);
+        }
+    }
+    (void)eswitch.del(root);
+    (void)eswitch.remove_meter(number);
 }
 
 void play_twins(dr::Eswitch& eswitch) {
@@ -93,11 +138,11 @@ void play_samplers(dr::Eswitch& eswitch) {
     expect_as_many(MegaflowBuilder(gre_port).from_tunnel(5).ipv4().meter(number), 3);
     for (const dr::Ufid& ufid : {root, second}) (void)eswitch.del(ufid);
     (void)eswitch.remove_meter(number);
-    MegaflowBuilder three = MegaflowBuilder(ports[0].odp).ipv4().software(names[0], one_of).for_sampler("one");
-    three.software(names[1], one_of).for_sampler("other").software(names[2], one_of / 2).for_sampler("one");
-    (void)eswitch.put(second, three.output(ports[1].odp));
-    expect_taken(eswitch, "that has three samplers");
-    if (eswitch.samplers().size() != 3) throw std::runtime_error("samplers of other rates or names are counted as one");
+    MegaflowBuilder four = MegaflowBuilder(ports[0].odp).ipv4().software(names[0], one_of).for_sampler("one");
+    four.software(names[1], one_of).for_sampler("other").software(names[2], one_of / 2).for_sampler("one");
+    (void)eswitch.put(second, four.software(names[3], one_of).for_sampler("one").output(ports[1].odp));
+    expect_taken(eswitch, "that has four samplers, of which two are one");
+    if (eswitch.samplers().size() != 3) throw std::runtime_error("samplers are not told apart by rate and name");
     (void)eswitch.del(second);
 }
 
@@ -108,6 +153,7 @@ void play_meter(dr::Eswitch& eswitch) {
     };
     eswitch.set_meter(number, {.rate = 1000, .burst = 100});
     expect_used(false);
+    (void)eswitch.graph();   // an operator looks at a meter that nobody has used
     (void)eswitch.put(second, MegaflowBuilder(ports[0].odp).ipv4().meter(number).output(ports[1].odp));
     expect_taken(eswitch, "that a meter is to limit");
     expect_used(true);

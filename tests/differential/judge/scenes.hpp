@@ -14,6 +14,10 @@ namespace ovsdr::differential {
 /// The eswitch has this proof's ports.
 void play_waiting(dr::Eswitch& eswitch, const std::function<void(unsigned nth)>& trouble);
 
+/// Several come while the device is full, with each of the calls in turn that make something for them. `trouble` tells
+/// for 0 whether a call has failed.
+void play_full_device(dr::Eswitch& eswitch, const std::function<bool(unsigned nth)>& trouble, bool has_samplers);
+
 /// Three tables of a tunnel port have a megaflow of one match each.
 void play_twins(dr::Eswitch& eswitch);
 
