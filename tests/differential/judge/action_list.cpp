@@ -33,8 +33,8 @@ public:
     std::vector<Action> draw() {
         if (tunnel_of(megaflow_) && happens(chance_, pop_percent)) return pop_tunnel();
         if (happens(chance_, nothing_percent)) return {};
-        const bool at_first = megaflow_.recirc_id == 0 && !megaflow_.tunnel;
-        if (at_first && is_there(megaflow_.tag) && happens(chance_, retagged_percent)) return with_and_without_its_tag();
+        const bool is_tagged_at_first = megaflow_.recirc_id == 0 && !megaflow_.tunnel && is_there(megaflow_.tag);
+        if (is_tagged_at_first && happens(chance_, retagged_percent)) return with_and_without_its_tag();
         const unsigned legs = happens(chance_, 85) ? 1 : 2 + below(chance_, 2);
         for (unsigned leg = 0; leg < legs; ++leg) {
             const bool plain = leg == 0 && (legs > 1 || happens(chance_, plain_percent));

@@ -89,7 +89,8 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
         lead_copies(kind, trouble);
     }
     eswitch_->set_host_port(dr::OdpPort{host_port}, true);
-    mirror({});
+    mirror({{protocol_tcp, 3260}, {protocol_udp, 4420}}, trouble);
+    mirror({}, trouble);
     for (const TunnelKind kind : tunnel_kinds) add_tunnel_port(kind);
     play_waiting(*eswitch_, trouble);
     play_full_device(*eswitch_, trouble, !connectx_5_);
@@ -178,10 +179,10 @@ void Installation::police(std::uint32_t odp) {
     policed_ = odp;
 }
 
-void Installation::mirror(const std::vector<Service>& services) {
+void Installation::mirror(const std::vector<Service>& services, const Trouble& trouble) {
     dr::MirrorSteering steering;
     for (const auto& [protocol, port] : services) steering.services.push_back({protocol, port});
-    until_there_is_room("a mirror's services", Installation::no_trouble, [&] {
+    until_there_is_room("a mirror's services", trouble, [&] {
         return eswitch_->set_mirror_port(dr::OdpPort{mirror_port}, mirror_copies, steering);
     });
 }
