@@ -18,7 +18,7 @@ constexpr unsigned pushes_from_wire_percent = 14, pops_from_vports_percent = 60,
 constexpr unsigned tunnel_percent = 68, tunnel_from_wire_percent = 4, another_tunnel_percent = 50,
                    same_tunnel_percent = 26, equal_output_percent = 10, pop_percent = 92,
                    pop_behind_tunnel_percent = 8;
-constexpr unsigned copy_percent = 18, length_percent = 40, retagged_percent = 4;
+constexpr unsigned copy_percent = 18, length_percent = 40, retagged_percent = 4, one_tag_percent = 2;
 constexpr unsigned recirc_percent = 45, last_recirc_percent = 70, recirc_over_ipv6_percent = 2,
                    changed_in_tunnel_percent = 4;
 constexpr std::uint16_t some_length = 1400;
@@ -35,6 +35,8 @@ public:
         if (happens(chance_, nothing_percent)) return {};
         const bool is_tagged_at_first = megaflow_.recirc_id == 0 && !megaflow_.tunnel && is_there(megaflow_.tag);
         if (is_tagged_at_first && happens(chance_, retagged_percent)) return with_and_without_its_tag();
+        const bool is_in_tunnel_at_first = megaflow_.recirc_id == 0 && megaflow_.tunnel.has_value();
+        if ((is_in_tunnel_at_first || !from_wire_) && happens(chance_, one_tag_percent)) return one_tag();
         const unsigned legs = happens(chance_, 85) ? 1 : 2 + below(chance_, 2);
         for (unsigned leg = 0; leg < legs; ++leg) {
             const bool plain = leg == 0 && (legs > 1 || happens(chance_, plain_percent));
@@ -81,6 +83,14 @@ private:
     std::vector<Action> with_and_without_its_tag() {
         const Action push = draw_push(chance_), pop{.kind = Action::Kind::pop};
         list_ = {push, draw_output(chance_, megaflow_), pop, pop, push, draw_output(chance_, megaflow_)};
+        return std::move(list_);
+    }
+
+    /// Pushed in the rule that takes a tunnel's headers off, or puts them on.
+    std::vector<Action> one_tag() {
+        list_ = {draw_push(chance_)};
+        if (!from_wire_) list_.push_back({.kind = Action::Kind::tunnel_push, .tunnel = draw_tunnel_push(chance_)});
+        list_.push_back(draw_output(chance_, megaflow_));
         return std::move(list_);
     }
 

@@ -275,7 +275,22 @@ void Installation::disturb(std::size_t change, const Phase& phase) {
     flush(ports[port].odp);
 }
 
+/// Before any has changed: what one counted before it changed is no proof.
+void Installation::check_live_counts() const {
+    const auto has_counted = [this](std::size_t ufid) {
+        const auto status = eswitch_->status(ufid_of(ufid));
+        return status && status->stats.packets != 0 && status->stats.bytes != 0;
+    };
+    for (const auto deadline = Clock::now() + patience; Clock::now() < deadline; std::this_thread::sleep_for(glance)) {
+        for (std::size_t ufid = 0; ufid < version_of_.size(); ++ufid) {
+            if (version_of_[ufid] >= 0 && has_counted(ufid)) return;
+        }
+    }
+    throw std::runtime_error("no megaflow that is in the NIC says that it has counted a packet");
+}
+
 void Installation::apply(const Phase& phase) {
+    if (verdict_.installed.size() == 1) check_live_counts();
     std::vector<std::uint32_t> gone;
     std::size_t change = 0, meter = 0;
     if (verdict_.installed.size() == odd_megaflows_in) {

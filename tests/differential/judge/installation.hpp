@@ -84,6 +84,7 @@ private:
     void police(std::uint32_t odp);
     void flush(std::uint32_t odp);
     void check_no_tunnels() const;
+    void check_live_counts() const;
     void mirror(const std::vector<Service>& services, const Trouble& trouble = no_trouble);
     void disturb(std::size_t change, const Phase& phase);
     void set_meter(const MeterChange& change);

@@ -118,6 +118,18 @@ void play_twins(dr::Eswitch& eswitch) {
     (void)eswitch.put(second, from_tunnel().behind(far).output(ports[1].odp));
     expect_taken(eswitch, "that two other tables have one like");
     for (const dr::Ufid& ufid : {root, first, second, third}) (void)eswitch.del(ufid);
+    // No device sees whether there is an outer checksum: who comes later waits.
+    const std::uint32_t vxlan_port = tunnel_port_of(TunnelKind::vxlan);
+    const auto with = [&](unsigned flags) {
+        return MegaflowBuilder(vxlan_port).from_tunnel(5).tunnel_flags(OVSDR_TUNNEL_KEY | flags).ipv4();
+    };
+    (void)eswitch.put(root, MegaflowBuilder(uplink).ipv4().proto(protocol_udp).ports(1, 4789).tunnel_pop(vxlan_port));
+    (void)eswitch.put(first, with(0).output(ports[1].odp));
+    (void)eswitch.put(second, with(OVSDR_TUNNEL_CSUM).output(ports[2].odp));
+    expect_refused(eswitch, "that differs in nothing that the device sees");
+    (void)eswitch.del(first);
+    expect_taken(eswitch, "that was alone then");
+    for (const dr::Ufid& ufid : {root, second}) (void)eswitch.del(ufid);
 }
 
 void play_samplers(dr::Eswitch& eswitch) {

@@ -18,7 +18,7 @@ void play_waiting(dr::Eswitch& eswitch, const std::function<void(unsigned nth)>&
 /// for 0 whether a call has failed.
 void play_full_device(dr::Eswitch& eswitch, const std::function<bool(unsigned nth)>& trouble, bool has_samplers);
 
-/// Three tables of a tunnel port have a megaflow of one match each.
+/// Three tables of a tunnel port have a megaflow of one match each; one waits in a table for another one to go.
 void play_twins(dr::Eswitch& eswitch);
 
 /// Whether a rule uses a meter.
