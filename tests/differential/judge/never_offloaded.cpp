@@ -84,7 +84,11 @@ std::vector<Row> odd_matches() {
         {"ipv6_label", changed(from_vport().ipv6().output(out_port), [](ovsdr_megaflow& megaflow) {
              megaflow.key.be_ipv6_label = megaflow.mask.be_ipv6_label = htobe32(1U << 20);
          })},
-        {"nw_proto", from_vport().ipv6().proto(routing_header).output(out_port)},
+        {"nw_proto", from_vport().ipv6().proto(stepped_over[0]).output(out_port)},
+        {"nw_proto", from_vport().ipv6().proto(stepped_over[1]).output(out_port)},
+        {"nw_proto", from_vport().ipv6().proto(stepped_over[2]).output(out_port)},
+        {"nw_proto", from_vport().ipv6().proto(stepped_over[3]).output(out_port)},
+        {"nw_proto", from_vport().ipv6().proto(fragment_header).output(out_port)},
         {"nw_proto", changed(plain().proto(0xF0), [](ovsdr_megaflow& megaflow) { megaflow.mask.ip_proto = 0xF0; })},
         {"tcp_flags", changed(plain().proto(protocol_tcp), [](ovsdr_megaflow& megaflow) {
              megaflow.key.be_tcp_flags = megaflow.mask.be_tcp_flags = htobe16(0x200);
