@@ -56,19 +56,21 @@ void until_there_is_room(const char* what, const Installation::Trouble& trouble,
     for (unsigned nth = 1; nth <= most_tries; ++nth) {
         trouble(nth);
         const Result<void> done = attempt();
-        if (done) return void(trouble(0));
+        if (done) {
+            trouble(0);
+            return;
+        }
         if (!is_of_full_device(done.error())) throw std::runtime_error(done.error().what);
     }
     throw std::runtime_error(std::string(what) + " finds no room");
 }
 
-/// One that opens although something went wrong does without it, and is closed again.
+/// Each call that opening makes fails in turn. libmlx5 does without some of them: what opens then is closed again.
 std::shared_ptr<dr::Eswitch> open_eswitch(const Installation::Trouble& trouble) {
     for (unsigned nth = 1;; ++nth) {
         trouble(nth);
         auto opened = dr::Eswitch::open("mlx5_0");
-        const bool went_wrong = trouble(0);
-        if (!went_wrong) return checked(std::move(opened));
+        if (const bool went_wrong = trouble(0); !went_wrong) return checked(std::move(opened));
     }
 }
 
@@ -89,8 +91,7 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
         lead_copies(kind, trouble);
     }
     eswitch_->set_host_port(dr::OdpPort{host_port}, true);
-    mirror({{protocol_tcp, 3260}, {protocol_udp, 4420}}, trouble);
-    mirror({}, trouble);
+    mirror({});
     for (const TunnelKind kind : tunnel_kinds) add_tunnel_port(kind);
     play_waiting(*eswitch_, trouble);
     play_full_device(*eswitch_, trouble, !connectx_5_);
@@ -179,10 +180,10 @@ void Installation::police(std::uint32_t odp) {
     policed_ = odp;
 }
 
-void Installation::mirror(const std::vector<Service>& services, const Trouble& trouble) {
+void Installation::mirror(const std::vector<Service>& services) {
     dr::MirrorSteering steering;
     for (const auto& [protocol, port] : services) steering.services.push_back({protocol, port});
-    until_there_is_room("a mirror's services", trouble, [&] {
+    until_there_is_room("a mirror's services", Installation::no_trouble, [&] {
         return eswitch_->set_mirror_port(dr::OdpPort{mirror_port}, mirror_copies, steering);
     });
 }
@@ -275,7 +276,7 @@ void Installation::disturb(std::size_t change, const Phase& phase) {
     flush(ports[port].odp);
 }
 
-/// Before any has changed: what one counted before it changed is no proof.
+/// When none has changed yet: of one that changed, the counts from before would be enough.
 void Installation::check_live_counts() const {
     const auto has_counted = [this](std::size_t ufid) {
         const auto status = eswitch_->status(ufid_of(ufid));

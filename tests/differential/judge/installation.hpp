@@ -30,7 +30,7 @@ inline constexpr std::array judged_copies{dr::CopyKind::host, dr::CopyKind::othe
 
 class Installation {
 public:
-    /// What is to go wrong with the Nth try, from 1, to set one thing up; 0: nothing more, and whether it did.
+    /// What is to go wrong with the Nth try, from 1, to set one thing up. 0: nothing more; tells whether the last did.
     using Trouble = std::function<bool(unsigned nth)>;
     static bool no_trouble(unsigned /*nth*/) noexcept { return false; }
 
@@ -85,7 +85,7 @@ private:
     void flush(std::uint32_t odp);
     void check_no_tunnels() const;
     void check_live_counts() const;
-    void mirror(const std::vector<Service>& services, const Trouble& trouble = no_trouble);
+    void mirror(const std::vector<Service>& services);
     void disturb(std::size_t change, const Phase& phase);
     void set_meter(const MeterChange& change);
     void put(std::uint32_t version);

@@ -297,7 +297,8 @@ void draw_ports(Chance& chance, Megaflow& megaflow, const NextTable& next_table)
             default: break;
         }
     }
-    // Led to from behind a recirculation first, a tunnel's table lies deep, and what is behind it too deep.
+    // A tunnel's table that is first led to from behind a recirculation lies so deep that what is behind it may find no
+    // level: which megaflows are in a NIC would depend on who came first.
     const bool is_behind = megaflow.recirc_id != 0;
     std::erase_if(megaflow.actions, [&](const Action& action) {
         return (action.kind == Action::Kind::recirc && action.port == 0) ||

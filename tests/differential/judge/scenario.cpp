@@ -319,7 +319,7 @@ private:
         const bool usual = option == GeneveOptions::usual;
         if (number != 1 && number != usual_goes_in && number != usual_goes_in + 1) return false;
         const bool there = usual ? number != usual_goes_in : number <= usual_goes_in;
-        if (gone_.contains(ufid) == there) change_all_of(ufid, there, phase, 0);
+        if (gone_.contains(ufid) == there) change_all_of(ufid, there, phase, /*stay_percent=*/0);
         return true;
     }
 
@@ -327,7 +327,8 @@ private:
         return scenario_.versions[latest_.at(ufid)].twin_of.has_value();
     }
 
-    /// A twin is not there without the other one, whose packets it would take; of the two it goes more often.
+    /// A twin is not there without the other one, whose packets it would take; of the two it goes more often:
+    /// `stay_percent` of the others stay when it goes.
     void change_all_of(std::uint32_t ufid, bool put, Phase& phase, unsigned stay_percent = 50) {
         const auto twin = twins_.find(ufid);
         const bool alone =

@@ -97,10 +97,11 @@ void play_full_device(dr::Eswitch& eswitch, const std::function<bool(unsigned nt
         megaflows.push_back(from_port().software("work", 64).for_sampler("one").output(to));
     }
     for (const MegaflowBuilder& megaflow : megaflows) {
-        for (unsigned nth = 1, went_wrong = 1; went_wrong != 0; ++nth) {
+        bool went_wrong = true;
+        for (unsigned nth = 1; went_wrong; ++nth) {
             trouble(nth);
             (void)eswitch.put(second, megaflow);
-            went_wrong = trouble(0) ? 1 : 0;
+            went_wrong = trouble(0);
             expect_taken(eswitch, "that came when the device was full");
             (void)eswitch.del(second);
         }
