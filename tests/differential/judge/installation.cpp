@@ -95,10 +95,18 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
     for (const TunnelKind kind : tunnel_kinds) add_tunnel_port(kind);
     play_waiting(*eswitch_, trouble);
     play_full_device(*eswitch_, trouble, !connectx_5_);
+    play_options(*eswitch_, trouble);
+    play_alike(*eswitch_, !connectx_5_);
+    play_tag(*eswitch_);
+    play_failed_read(*eswitch_, before_last_read_, trouble, !connectx_5_);
     play_twins(*eswitch_);
+    play_tunnel(*eswitch_);
     play_meter(*eswitch_);
+    play_meters(*eswitch_);
     if (!connectx_5_) play_samplers(*eswitch_);
     play_sampled_mirror(*eswitch_, mirror_copies, !connectx_5_);
+    check_never_offloaded(*eswitch_, [] {});   // while no other megaflow is in the way
+    play_next_queue(*eswitch_, mirror_copies, [this] { replace_copy_queue(mirror_copies); });
 }
 
 Installation::~Installation() {
@@ -251,6 +259,7 @@ void Installation::disturb(std::size_t change, const Phase& phase) {
     const auto copies = judged_copies[verdict_.installed.size() % judged_copies.size()];
     // Geneve's when nobody waits for another option: who came first would have it.
     const TunnelKind tunnel = tunnel_kinds[(verdict_.installed.size() + 1) % std::size(tunnel_kinds)];
+    if (change == all / 8) replace_copy_queue(judged_copies[(verdict_.installed.size() + 1) % judged_copies.size()]);
     if (change == all / 7) mirror(phase.services);
     if (change == all / 6) police(phase.policed);
     if (change == all / 5) switch_queues(port);

@@ -42,6 +42,7 @@ public:
     Installation(const Installation&) = delete;
     Installation& operator=(const Installation&) = delete;
 
+    [[nodiscard]] dr::Eswitch& eswitch() const { return *eswitch_; }
     /// Adds to Verdict::installed, and what megaflows counted that go.
     void apply(const Phase& phase);
     /// When exhausted meters have had their first packet, which fills the bucket of a device: from now on nothing comes

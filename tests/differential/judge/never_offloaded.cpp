@@ -115,6 +115,13 @@ std::vector<Row> odd_matches() {
         {"tun_metadata", changed(from_geneve().option(1, 2, 3).output(out_port), [](ovsdr_megaflow& megaflow) {
              megaflow.tunnel_mask.option[0] = 0xF0;
          })},
+        {"tun_metadata", from_geneve().option(1, 2, 3).options_size(16).output(out_port)},
+        {"tun_metadata", changed(from_geneve().option(1, 2, 3).output(out_port), [](ovsdr_megaflow& megaflow) {
+             megaflow.tunnel_key.option[3] = 2;   // words
+         })},
+        {"tun_metadata", changed(from_geneve().option(1, 2, 3).output(out_port), [](ovsdr_megaflow& megaflow) {
+             megaflow.tunnel_mask.options_size = 0xF0;
+         })},
         {"tun_metadata", from_udp_tunnel([](ovsdr_megaflow& megaflow) { megaflow.tunnel_mask.options_size = 0xFF; })},
         {"tun_metadata", from_udp_tunnel([](ovsdr_megaflow& megaflow) { megaflow.tunnel_mask.option[4] = 1; })},
         {"tun_flags", from_udp_tunnel([](ovsdr_megaflow& megaflow) {

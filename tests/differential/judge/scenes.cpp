@@ -1,10 +1,16 @@
 #include "tests/differential/judge/scenes.hpp"
 
+#include <endian.h>
+
+#include <algorithm>
 #include <chrono>
+#include <iterator>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <variant>
 #include <vector>
 
 #include "tests/differential/judge/megaflows.hpp"
@@ -43,6 +49,20 @@ void expect_taken(dr::Eswitch& eswitch, const char* which) {
         }
         std::this_thread::sleep_for(glance);
     }
+}
+
+/// Of the rules that lead copies to the mirror.
+std::set<std::uint16_t> priorities_of(const dr::Eswitch& eswitch, dr::CopyKind mirror) {
+    const dr::Graph graph = eswitch.graph();
+    std::set<std::uint16_t> priorities;
+    for (const auto& [edge, traffic] : graph.edges) {
+        if (edge.to != dr::name_of(mirror)) continue;
+        for (const dr::Graph::Matcher& matcher : graph.tables.at(edge.from).matchers) {
+            if (matcher.number == edge.matcher) priorities.insert(matcher.priority);
+        }
+    }
+    if (priorities.empty()) throw std::runtime_error("the graph does not lead to the mirror");
+    return priorities;
 }
 
 }  // namespace
@@ -110,6 +130,96 @@ void play_full_device(dr::Eswitch& eswitch, const std::function<bool(unsigned nt
     (void)eswitch.remove_meter(number);
 }
 
+void play_options(dr::Eswitch& eswitch, const std::function<bool(unsigned nth)>& trouble) {
+    const std::uint32_t geneve_port = tunnel_port_of(TunnelKind::geneve);
+    const auto with_option = [&](std::uint8_t type) {
+        return MegaflowBuilder(geneve_port).from_tunnel(5).option(0x102, type, 7).ipv4().output(ports[1].odp);
+    };
+    (void)eswitch.put(root, MegaflowBuilder(uplink).ipv4().proto(protocol_udp).ports(1, 6081).tunnel_pop(geneve_port));
+    bool went_wrong = true;
+    for (unsigned nth = 1; went_wrong; ++nth) {
+        trouble(nth);
+        (void)eswitch.put(second, with_option(1));
+        went_wrong = trouble(0);
+        expect_taken(eswitch, "whose option the device did not take at first");
+        (void)eswitch.put(third, with_option(2));
+        if (is_in_nic(eswitch, third)) throw std::runtime_error("two Geneve options are in the NIC");
+        for (const dr::Ufid& ufid : {third, second}) (void)eswitch.del(ufid);
+    }
+    (void)eswitch.del(root);
+}
+
+void play_alike(dr::Eswitch& eswitch, bool has_copies) {
+    static constexpr const char* names[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"};
+    const auto plain = [] { return MegaflowBuilder(ports[0].odp).ipv4(); };
+    (void)eswitch.put(first, plain().output(ports[1].odp));
+    for (std::uint64_t bits = 1; bits < 1U << std::size(names); ++bits) {
+        MegaflowBuilder unsupported = plain().output(ports[1].odp);
+        unsupported.raw().unsupported_match = {bits, names};
+        (void)eswitch.put(second, unsupported);
+        expect_refused(eswitch, "that matches what no device does");
+    }
+    const auto tagged = [] { return MegaflowBuilder(ports[0].odp).vlan(5).ipv4(); };
+    (void)eswitch.put(first, tagged().pop().output(ports[1].odp));
+    for (std::uint16_t vid = 1; vid < 2048; ++vid) {
+        (void)eswitch.put(second, tagged().push(vid).output(ports[1].odp));
+        const auto report = eswitch.explain(second);
+        if (!report || report->text.find("vid " + std::to_string(vid) + ' ') == std::string::npos) {
+            throw std::runtime_error("a megaflow has another one's actions: " + (report ? report->text : "none"));
+        }
+    }
+    constexpr unsigned payloads = 2000;
+    for (unsigned i = 0; has_copies && i < payloads; ++i) {
+        const auto payload = std::to_string(i + payloads);   // as long as the others
+        (void)eswitch.put(second, plain().software(payload).output(ports[1].odp));
+        const auto works = eswitch.works();
+        const bool is_there = std::ranges::any_of(works, [&](const dr::Eswitch::WorkReport& report) {
+            const auto* actions = std::get_if<dr::SoftwareWork::Actions>(&report.work->work);
+            return actions != nullptr && std::ranges::equal(*actions, payload, {}, {}, [](char byte) {
+                return static_cast<std::uint8_t>(byte);
+            });
+        });
+        if (!is_there) throw std::runtime_error("software would do another megaflow's work");
+    }
+    for (const dr::Ufid& ufid : {first, second}) (void)eswitch.del(ufid);
+}
+
+void play_tag(dr::Eswitch& eswitch) {
+    constexpr std::uint16_t customer_tag = 0x8100;
+    for (const std::uint16_t tpid : {customer_tag, std::uint16_t{0}}) {
+        MegaflowBuilder megaflow = MegaflowBuilder(ports[0].odp).ipv4().output(ports[1].odp);
+        megaflow.raw().key.be_vlan_tpid[0] = htobe16(tpid);
+        megaflow.raw().mask.be_vlan_tpid[0] = 0xFFFF;
+        megaflow.raw().mask.be_vlan_tci[0] = 0;
+        (void)eswitch.put(second, megaflow);
+        expect_taken(eswitch, "that matches a tag's TPID alone");
+    }
+    (void)eswitch.del(second);
+}
+
+void play_failed_read(dr::Eswitch& eswitch, const std::function<void()>& fail_next_read,
+                      const std::function<bool(unsigned nth)>& trouble, bool has_copies) {
+    const auto failed = [&]() -> std::uint64_t {
+        constexpr std::string_view title = "failed counter queries: ";
+        const std::string text = eswitch.show(false);
+        const std::size_t at = text.find(title);
+        return at == std::string::npos ? 0 : std::stoull(text.substr(at + title.size()));
+    };
+    const auto expect_told = [&](const auto& read) {
+        const std::uint64_t before = failed();
+        trouble(0);
+        fail_next_read();
+        (void)read();
+        const unsigned went_wrong = trouble(0);
+        if (failed() != before + went_wrong) throw std::runtime_error("a counter that cannot be read is not told of");
+    };
+    expect_told([&] { return eswitch.totals(); });
+    if (!has_copies) return;
+    (void)eswitch.put(second, MegaflowBuilder(ports[0].odp).ipv4().software("work").output(ports[1].odp));
+    expect_told([&] { return eswitch.works(); });
+    (void)eswitch.del(second);
+}
+
 void play_twins(dr::Eswitch& eswitch) {
     const std::uint32_t gre_port = tunnel_port_of(TunnelKind::gre);
     const auto from_tunnel = [&] { return MegaflowBuilder(gre_port).from_tunnel(5).ipv4(); };
@@ -159,12 +269,23 @@ void play_samplers(dr::Eswitch& eswitch) {
     (void)eswitch.del(second);
 }
 
+void play_tunnel(dr::Eswitch& eswitch) {
+    (void)eswitch.put(second, MegaflowBuilder(ports[0].odp).ipv4().tunnel(dr::test::vxlan()).output(uplink));
+    expect_taken(eswitch, "that leads into a tunnel");
+    for (const auto& [node, table] : eswitch.graph().tables) {
+        if (table.private_tables != 0) throw std::runtime_error("one output into a tunnel has a table of its own");
+    }
+    (void)eswitch.del(second);
+}
+
 void play_meter(dr::Eswitch& eswitch) {
     constexpr std::uint32_t number = 0xFFFFF0;   // no scenario's
     const auto expect_used = [&](bool used) {
         if (eswitch.has_meter(number) != used) throw std::runtime_error("who uses a meter is not known");
     };
+    (void)eswitch.lower_meter(number, 1);   // nothing: there is no such meter
     eswitch.set_meter(number, {.rate = 1000, .burst = 100});
+    (void)eswitch.lower_meter(number, 1);   // nor has it an object
     expect_used(false);
     (void)eswitch.graph();   // an operator looks at a meter that nobody has used
     (void)eswitch.put(second, MegaflowBuilder(ports[0].odp).ipv4().meter(number).output(ports[1].odp));
@@ -174,6 +295,28 @@ void play_meter(dr::Eswitch& eswitch) {
     expect_used(false);
     (void)eswitch.remove_meter(number);
     expect_used(false);
+}
+
+void play_meters(dr::Eswitch& eswitch) {
+    constexpr std::uint32_t end = 0xFFFFF4, begin = end - 4;   // no scenario's
+    const auto ufid_of_meter = [](std::uint32_t number) { return dr::Ufid{0x6d657465, number}; };
+    for (std::uint32_t number = begin; number != end; ++number) {
+        eswitch.set_meter(number, {.rate = 1000, .burst = 100});
+        auto megaflow = MegaflowBuilder(ports[0].odp).ipv4().proto(protocol_udp);
+        megaflow.ports(static_cast<std::uint16_t>(number), 53).meter(number).output(ports[1].odp);
+        (void)eswitch.put(ufid_of_meter(number), megaflow);
+    }
+    const std::string text = eswitch.show(true);
+    std::set<std::string> halves;
+    std::size_t count = 0;
+    for (std::size_t at = text.find("half "); at != std::string::npos; at = text.find("half ", at + 1), ++count) {
+        halves.insert(text.substr(at, text.find(';', at) - at));
+    }
+    if (halves.size() != count) throw std::runtime_error("two meters say that they are one half of an object");
+    for (std::uint32_t number = begin; number != end; ++number) {
+        (void)eswitch.del(ufid_of_meter(number));
+        (void)eswitch.remove_meter(number);
+    }
 }
 
 void play_sampled_mirror(dr::Eswitch& eswitch, dr::CopyKind mirror, bool has_samplers) {
@@ -192,6 +335,18 @@ void play_sampled_mirror(dr::Eswitch& eswitch, dr::CopyKind mirror, bool has_sam
     set(1);
     expect_taken(eswitch, "that a mirror is to see again");
     (void)eswitch.del(second);
+}
+
+void play_next_queue(const dr::Eswitch& eswitch, dr::CopyKind mirror, const std::function<void()>& lead_to_next) {
+    const auto first_ones = priorities_of(eswitch, mirror);
+    lead_to_next();
+    if (priorities_of(eswitch, mirror) == first_ones) {
+        throw std::runtime_error("rules to a mirror's next queue are beside those to the one before");
+    }
+    lead_to_next();
+    if (priorities_of(eswitch, mirror) != first_ones) {
+        throw std::runtime_error("rules to a mirror's queues do not come back to the priority of before");
+    }
 }
 
 }  // namespace ovsdr::differential

@@ -18,11 +18,30 @@ void play_waiting(dr::Eswitch& eswitch, const std::function<void(unsigned nth)>&
 /// for 0 whether a call has failed.
 void play_full_device(dr::Eswitch& eswitch, const std::function<bool(unsigned nth)>& trouble, bool has_samplers);
 
+/// A Geneve option comes while the device is full, and another one while that is there.
+void play_options(dr::Eswitch& eswitch, const std::function<bool(unsigned nth)>& trouble);
+
+/// Megaflows of one shape that differ in what no device matches, or in what software is to do.
+void play_alike(dr::Eswitch& eswitch, bool has_copies);
+
+/// Megaflows that have the whole TPID and nothing of the TCI, as some that went through netlink.
+void play_tag(dr::Eswitch& eswitch);
+
+/// Counters that cannot be read are told of.
+void play_failed_read(dr::Eswitch& eswitch, const std::function<void()>& fail_next_read,
+                      const std::function<bool(unsigned nth)>& trouble, bool has_copies);
+
 /// Three tables of a tunnel port have a megaflow of one match each; one waits in a table for another one to go.
 void play_twins(dr::Eswitch& eswitch);
 
+/// One output into a tunnel is one rule.
+void play_tunnel(dr::Eswitch& eswitch);
+
 /// Whether a rule uses a meter.
 void play_meter(dr::Eswitch& eswitch);
+
+/// Several meters, each of which is to have a place of its own in the device.
+void play_meters(dr::Eswitch& eswitch);
 
 /// As many samplers as a device has tables in a row, and one more, in a tunnel behind a meter too; and such as are
 /// counted apart.
@@ -30,5 +49,8 @@ void play_samplers(dr::Eswitch& eswitch);
 
 /// A storage mirror wants one packet of two.
 void play_sampled_mirror(dr::Eswitch& eswitch, dr::CopyKind mirror, bool has_samplers);
+
+/// Copies for a mirror are led to another queue, and to another one again.
+void play_next_queue(const dr::Eswitch& eswitch, dr::CopyKind mirror, const std::function<void()>& lead_to_next);
 
 }  // namespace ovsdr::differential
