@@ -97,7 +97,7 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
     play_full_device(*eswitch_, trouble, !connectx_5_);
     play_options(*eswitch_, trouble);
     play_alike(*eswitch_, !connectx_5_);
-    play_tag(*eswitch_);
+    play_loose_masks(*eswitch_);
     play_failed_read(*eswitch_, before_last_read_, trouble, !connectx_5_);
     play_twins(*eswitch_);
     play_tunnel(*eswitch_);

@@ -20,7 +20,7 @@ namespace {
 using dr::test::HeaderBytes;
 using dr::test::MegaflowBuilder;
 
-constexpr dr::Ufid ufid{0x6e65766572, 1};
+constexpr dr::Ufid ufid{0x6e65766572, 1}, parent{0x6e65766572, 2};
 constexpr std::uint32_t in_port = ports[0].odp, out_port = ports[1].odp, nobody = 177;
 constexpr std::uint32_t recirc_id = 0xFFFF0, odd_meter = 0xFFFF0;   ///< no scenario's
 constexpr std::uint8_t protocol_igmp = 2, protocol_sctp = 132;
@@ -72,6 +72,9 @@ std::vector<Row> odd_matches() {
         {"in_port is no dr port of this device", MegaflowBuilder(nobody).ipv4().output(out_port)},
         {"recirc_id", changed(plain().behind(recirc_id), [](ovsdr_megaflow& megaflow) {
              megaflow.mask.recirc_id = 0xFFFFF;
+         })},
+        {"nw_frag", changed(from_vport().eth_type(0x88CC).output(out_port), [](ovsdr_megaflow& megaflow) {
+             megaflow.mask.ip_frag = 3;
          })},
         {"eth_type", masked([](ovsdr_megaflow& megaflow) { megaflow.mask.be_eth_type = htobe16(0xFF00); })},
         {"eth_type", from_vport().eth_type(0x5FF).output(out_port)},
@@ -306,12 +309,14 @@ void check_refused(dr::Eswitch& eswitch, const Row& row) {
 void check_never_offloaded(dr::Eswitch& eswitch, const std::function<void()>& while_exact) {
     const Headers headers;
     eswitch.set_meter(odd_meter, {.rate = 1000, .burst = 100});
+    (void)eswitch.put(parent, from_vport().recirc(recirc_id));
     for (const auto& rows : {odd_matches(), odd_sets(), odd_lists(headers), odd_orders(headers)}) {
         for (const Row& row : rows) check_refused(eswitch, row);
     }
     for (const OddHeader& odd : odd_headers()) {
         check_refused(eswitch, {odd.obstacle, from_vport().ipv4().tunnel(odd.bytes).output(uplink)});
     }
+    (void)eswitch.del(parent);
     (void)eswitch.remove_meter(odd_meter);
     eswitch.choose({.exact_tunnel_source_port = true, .exact_tunnel_flags = true});
     check_refused(eswitch, {"tnl_push in UDP (other_config:dr-tunnel-source-port=exact)",

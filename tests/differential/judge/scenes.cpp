@@ -1,6 +1,7 @@
 #include "tests/differential/judge/scenes.hpp"
 
 #include <endian.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
@@ -13,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "offload/dr/install/landing.hpp"
 #include "tests/differential/judge/megaflows.hpp"
 #include "tests/differential/judge/software_parts.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
@@ -184,17 +186,22 @@ void play_alike(dr::Eswitch& eswitch, bool has_copies) {
     for (const dr::Ufid& ufid : {first, second}) (void)eswitch.del(ufid);
 }
 
-void play_tag(dr::Eswitch& eswitch) {
-    constexpr std::uint16_t customer_tag = 0x8100;
-    for (const std::uint16_t tpid : {customer_tag, std::uint16_t{0}}) {
+void play_loose_masks(dr::Eswitch& eswitch) {
+    const auto expect_taken_with = [&](const auto& change, const char* which) {
         MegaflowBuilder megaflow = MegaflowBuilder(ports[0].odp).ipv4().output(ports[1].odp);
-        megaflow.raw().key.be_vlan_tpid[0] = htobe16(tpid);
-        megaflow.raw().mask.be_vlan_tpid[0] = 0xFFFF;
-        megaflow.raw().mask.be_vlan_tci[0] = 0;
+        change(megaflow.raw());
         (void)eswitch.put(second, megaflow);
-        expect_taken(eswitch, "that matches a tag's TPID alone");
+        expect_taken(eswitch, which);
+        (void)eswitch.del(second);
+    };
+    for (const std::uint16_t tpid : {customer_tag, std::uint16_t{0}}) {
+        expect_taken_with([&](ovsdr_megaflow& megaflow) {
+            megaflow.key.be_vlan_tpid[0] = htobe16(tpid);
+            megaflow.mask.be_vlan_tpid[0] = 0xFFFF;
+            megaflow.mask.be_vlan_tci[0] = 0;
+        }, "that matches a tag's TPID alone");
     }
-    (void)eswitch.del(second);
+    expect_taken_with([](ovsdr_megaflow& megaflow) { megaflow.mask.recirc_id = 0; }, "of recirculated packets, too");
 }
 
 void play_failed_read(dr::Eswitch& eswitch, const std::function<void()>& fail_next_read,
@@ -217,6 +224,12 @@ void play_failed_read(dr::Eswitch& eswitch, const std::function<void()>& fail_ne
     if (!has_copies) return;
     (void)eswitch.put(second, MegaflowBuilder(ports[0].odp).ipv4().software("work").output(ports[1].odp));
     expect_told([&] { return eswitch.works(); });
+    const std::string mark = fmt::format("metadata_reg_c_1={:#x},", dr::Landing::mark_of(eswitch.works().front().id));
+    const auto report = eswitch.explain(second);
+    const bool names_it = report && std::ranges::any_of(report->program, [&](const std::string& line) {
+        return line.find(mark) != std::string::npos;
+    });
+    if (!names_it) throw std::runtime_error("a program does not mark copies as they are marked");
     (void)eswitch.del(second);
 }
 
@@ -238,6 +251,10 @@ void play_twins(dr::Eswitch& eswitch) {
     (void)eswitch.put(first, with(0).output(ports[1].odp));
     (void)eswitch.put(second, with(OVSDR_TUNNEL_CSUM).output(ports[2].odp));
     expect_refused(eswitch, "that differs in nothing that the device sees");
+    (void)eswitch.put(second, with(0).output(ports[1].odp));
+    expect_taken(eswitch, "that has a twin");
+    (void)eswitch.put(second, with(OVSDR_TUNNEL_CSUM).output(ports[2].odp));
+    expect_refused(eswitch, "that has no twin any more");
     (void)eswitch.del(first);
     expect_taken(eswitch, "that was alone then");
     for (const dr::Ufid& ufid : {root, second}) (void)eswitch.del(ufid);
@@ -254,6 +271,10 @@ void play_samplers(dr::Eswitch& eswitch) {
         expect_refused(eswitch, "that has a sampler more than tables");
     };
     expect_as_many(MegaflowBuilder(ports[0].odp).ipv4(), 6);
+    MegaflowBuilder in_front = MegaflowBuilder(ports[0].odp).ipv4();
+    for (std::size_t i = 0; i < 5; ++i) in_front.software(names[i], one_of);
+    (void)eswitch.put(second, in_front.recirc(here));
+    expect_taken(eswitch, "that has samplers in front of another table");
     // The tunnel is taken off in front of the meter, and the meter is in front of the samplers.
     const std::uint32_t gre_port = tunnel_port_of(TunnelKind::gre);
     eswitch.set_meter(number, {.rate = 1000, .burst = 100});
@@ -305,6 +326,8 @@ void play_meters(dr::Eswitch& eswitch) {
         auto megaflow = MegaflowBuilder(ports[0].odp).ipv4().proto(protocol_udp);
         megaflow.ports(static_cast<std::uint16_t>(number), 53).meter(number).output(ports[1].odp);
         (void)eswitch.put(ufid_of_meter(number), megaflow);
+        const bool is_there = is_in_nic(eswitch, ufid_of_meter(number));
+        if (!is_there) throw std::runtime_error("a megaflow with a meter is not in the NIC");
     }
     const std::string text = eswitch.show(true);
     std::set<std::string> halves;

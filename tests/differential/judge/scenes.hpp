@@ -24,8 +24,8 @@ void play_options(dr::Eswitch& eswitch, const std::function<bool(unsigned nth)>&
 /// Megaflows of one shape that differ in what no device matches, or in what software is to do.
 void play_alike(dr::Eswitch& eswitch, bool has_copies);
 
-/// Megaflows that have the whole TPID and nothing of the TCI, as some that went through netlink.
-void play_tag(dr::Eswitch& eswitch);
+/// Megaflows that have the whole TPID and nothing of the TCI, as some that went through netlink, or any recirc_id.
+void play_loose_masks(dr::Eswitch& eswitch);
 
 /// Counters that cannot be read are told of.
 void play_failed_read(dr::Eswitch& eswitch, const std::function<void()>& fail_next_read,
