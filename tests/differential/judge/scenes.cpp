@@ -236,6 +236,11 @@ void play_failed_read(dr::Eswitch& eswitch, const std::function<void()>& fail_ne
 void play_twins(dr::Eswitch& eswitch) {
     const std::uint32_t gre_port = tunnel_port_of(TunnelKind::gre);
     const auto from_tunnel = [&] { return MegaflowBuilder(gre_port).from_tunnel(5).ipv4(); };
+    (void)eswitch.put(second, from_tunnel().output(ports[1].odp));
+    expect_refused(eswitch, "that nothing leads to");
+    const auto report = eswitch.explain(second);
+    const bool is_told = report && report->text.find("in_port is a tunnel port") != std::string::npos;
+    if (!is_told) throw std::runtime_error("who waits for a tunnel's packets says: " + (report ? report->text : ""));
     (void)eswitch.put(root, MegaflowBuilder(uplink).ipv4().proto(protocol_gre).tunnel_pop(gre_port));
     (void)eswitch.put(first, from_tunnel().recirc(here));
     (void)eswitch.put(third, from_tunnel().behind(here).recirc(far));
@@ -253,6 +258,11 @@ void play_twins(dr::Eswitch& eswitch) {
     expect_refused(eswitch, "that differs in nothing that the device sees");
     (void)eswitch.put(second, with(0).output(ports[1].odp));
     expect_taken(eswitch, "that has a twin");
+    MegaflowBuilder of_other_port = with(0).output(ports[2].odp);
+    of_other_port.raw().tunnel_key.be_tp_dst = htobe16(4790);
+    of_other_port.raw().tunnel_mask.be_tp_dst = 0xFFFF;
+    (void)eswitch.put(second, of_other_port);
+    expect_taken(eswitch, "of another port of UDP, though no packet is");
     (void)eswitch.put(second, with(OVSDR_TUNNEL_CSUM).output(ports[2].odp));
     expect_refused(eswitch, "that has no twin any more");
     (void)eswitch.del(first);
