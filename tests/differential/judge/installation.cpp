@@ -101,6 +101,7 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
     play_failed_read(*eswitch_, before_last_read_, trouble, !connectx_5_);
     play_twins(*eswitch_);
     play_tunnel(*eswitch_);
+    play_flood(*eswitch_);
     play_meter(*eswitch_);
     play_meters(*eswitch_);
     if (!connectx_5_) play_samplers(*eswitch_);

@@ -270,6 +270,22 @@ void play_twins(dr::Eswitch& eswitch) {
     for (const dr::Ufid& ufid : {root, second}) (void)eswitch.del(ufid);
 }
 
+void play_flood(dr::Eswitch& eswitch) {
+    constexpr std::uint32_t first_port = 0x10000, outputs = OVSDR_MAX_ACTIONS;   // no scenario's ports
+    MegaflowBuilder flood = MegaflowBuilder(ports[0].odp).ipv4();
+    for (std::uint32_t i = 0; i < outputs; ++i) flood.output(first_port + i);
+    const auto set_gone = [&](bool gone) {
+        for (std::uint32_t i = 0; i < outputs; ++i) eswitch.set_gone_port(dr::OdpPort{first_port + i}, gone);
+    };
+    set_gone(true);
+    (void)eswitch.put(second, flood);
+    expect_taken(eswitch, "whose outputs are all gone");
+    eswitch.set_gone_port(dr::OdpPort{first_port + outputs - 1}, false);
+    expect_refused(eswitch, "all of whose outputs are left to software");
+    set_gone(false);
+    (void)eswitch.del(second);
+}
+
 void play_samplers(dr::Eswitch& eswitch) {
     constexpr std::string_view names[] = {"1", "2", "3", "4", "5", "6", "7"};
     constexpr std::uint32_t one_of = 64, number = 0xFFFFF2;   // a meter's, no scenario's
@@ -285,6 +301,11 @@ void play_samplers(dr::Eswitch& eswitch) {
     for (std::size_t i = 0; i < 5; ++i) in_front.software(names[i], one_of);
     (void)eswitch.put(second, in_front.recirc(here));
     expect_taken(eswitch, "that has samplers in front of another table");
+    // A tag goes onto packets from the wire in the first rule, for it may count them.
+    MegaflowBuilder tagged = MegaflowBuilder(uplink).ipv4().push(7);
+    for (std::size_t i = 0; i < 5; ++i) tagged.software(names[i], one_of);
+    (void)eswitch.put(second, tagged.output(ports[1].odp));
+    expect_taken(eswitch, "that has five samplers behind a tag");
     // The tunnel is taken off in front of the meter, and the meter is in front of the samplers.
     const std::uint32_t gre_port = tunnel_port_of(TunnelKind::gre);
     eswitch.set_meter(number, {.rate = 1000, .burst = 100});

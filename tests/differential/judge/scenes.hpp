@@ -43,6 +43,9 @@ void play_meter(dr::Eswitch& eswitch);
 /// Several meters, each of which is to have a place of its own in the device.
 void play_meters(dr::Eswitch& eswitch);
 
+/// As many outputs as a megaflow may have, to ports that are gone; one comes back.
+void play_flood(dr::Eswitch& eswitch);
+
 /// As many samplers as a device has tables in a row, and one more, in a tunnel behind a meter too; and such as are
 /// counted apart.
 void play_samplers(dr::Eswitch& eswitch);
