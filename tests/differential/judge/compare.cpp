@@ -318,7 +318,8 @@ private:
         return true;
     }
 
-    /// Not by a NIC that takes what is no frame out of its tunnel. The entries have not been asked.
+    /// The same, but a NIC is not excused that takes out of a tunnel what is no Ethernet frame. One that says nothing
+    /// of the packet, as the entries do, has not been asked.
     bool excuse_lie(std::size_t packet) {
         const bool asked = !one_.copies[packet].empty() || !one_.ups[packet].empty();
         const bool holds_no_frame = asked && scenario_.packets[packet].lie == TunnelLie::not_ethernet;
@@ -423,7 +424,7 @@ private:
     const Scenario& scenario_;
     const Verdict &one_, &ovs_;
     std::size_t phase_ = 0;
-    bool sees_headers_ = false;   ///< the device, of tunnels
+    bool sees_headers_ = false;   ///< the device tells by a tunnel's own header whether it holds a frame
     std::map<std::uint32_t, std::vector<std::size_t>> versions_of_;   ///< by match: twins' too
     std::set<Flow> flows_;
     Differences differences_;

@@ -83,7 +83,8 @@ Bytes udp_frame(std::uint8_t source_port, std::uint8_t ttl = 64) {
             0, source_port, 0, 53, 0, 8, 0, 0};
 }
 
-/// Megaflows that differ in one value, which is of their shape.
+/// Each takes its own packets of megaflows that differ in a value that no two of one program may differ in
+/// (offload/dr/plan_cache.hpp): there are enough for some to meet in one place of the cache.
 void check_shapes(dr::Eswitch& eswitch, connectx::Device& device) {
     constexpr std::uint8_t megaflows = 255;
     const auto ufid_of_ttl = [](std::uint8_t ttl) { return dr::Ufid{0x74746c, ttl}; };

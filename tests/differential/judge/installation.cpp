@@ -77,9 +77,9 @@ std::shared_ptr<dr::Eswitch> open_eswitch(const Installation::Trouble& trouble) 
 }  // namespace
 
 Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsigned format, Verdict& verdict,
-                           const Trouble& trouble, std::function<void()> before_last_read)
+                           const Trouble& trouble, std::function<void()> fail_next_read)
     : scenario_(scenario), connectx_5_(format == 0), ovs_(ovs), verdict_(verdict), expectations_(scenario, format),
-      before_last_read_(std::move(before_last_read)), version_of_(scenario.ufids, -1) {
+      fail_next_read_(std::move(fail_next_read)), version_of_(scenario.ufids, -1) {
     eswitch_ = open_eswitch(trouble);
     came_up_.resize(port_length);
     for (std::size_t port = 0; port < port_length; ++port) {
@@ -98,7 +98,7 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
     play_options(*eswitch_, trouble);
     play_alike(*eswitch_, !connectx_5_);
     play_loose_masks(*eswitch_);
-    play_failed_read(*eswitch_, before_last_read_, trouble, !connectx_5_);
+    play_failed_read(*eswitch_, fail_next_read_, trouble, !connectx_5_);
     play_twins(*eswitch_);
     play_tunnel(*eswitch_);
     play_flood(*eswitch_);
@@ -139,7 +139,7 @@ void Installation::switch_queues(std::size_t port) {
     PortQueues next(*eswitch_, vport, queues_[port].by_kind().empty());
     std::uint64_t led_up = 0;
     until_there_is_room("another queue", Installation::no_trouble, [&]() -> Result<void> {
-        before_last_read_();
+        fail_next_read_();
         auto switched = eswitch_->switch_queue(vport, next[0].qp(), next[0].sqn(), next.by_kind());
         led_up = switched.led_up;
         return std::move(switched.made);
@@ -366,7 +366,7 @@ void Installation::put(std::uint32_t version) {
 void Installation::remove(const std::vector<std::uint32_t>& ufids) {
     std::vector<dr::Eswitch::Deletion> deletions;
     for (const std::uint32_t ufid : ufids) deletions.push_back({ufid_of(ufid)});
-    before_last_read_();
+    fail_next_read_();
     eswitch_->del(deletions);
     for (std::size_t i = 0; i < deletions.size(); ++i) {
         version_of_[ufids[i]] = -1;

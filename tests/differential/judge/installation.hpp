@@ -35,13 +35,14 @@ public:
     static bool no_trouble(unsigned /*nth*/) noexcept { return false; }
 
     /// Attaches all ports, and leads copies to their queues. `ovs` has the translations of all versions.
-    /// `before_last_read`: while megaflows change, before some counts are read for the last time.
+    /// `fail_next_read`: the next query of counters is to fail.
     Installation(const Scenario& scenario, const OvsJudge& ovs, unsigned format, Verdict& verdict,
-                 const Trouble& trouble = no_trouble, std::function<void()> before_last_read = [] {});
+                 const Trouble& trouble = no_trouble, std::function<void()> fail_next_read = [] {});
     ~Installation();
     Installation(const Installation&) = delete;
     Installation& operator=(const Installation&) = delete;
 
+    /// For megaflows that are no scenario's: who puts them takes them out again.
     [[nodiscard]] dr::Eswitch& eswitch() const { return *eswitch_; }
     /// Adds to Verdict::installed, and what megaflows counted that go.
     void apply(const Phase& phase);
@@ -100,7 +101,7 @@ private:
     const OvsJudge& ovs_;
     Verdict& verdict_;
     Expectations expectations_;
-    std::function<void()> before_last_read_;
+    std::function<void()> fail_next_read_;
     bool counts_ = true;
     std::vector<std::int64_t> version_of_;                       ///< by ufid; -1: not there
     std::shared_ptr<dr::Eswitch> eswitch_;

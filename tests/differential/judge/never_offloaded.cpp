@@ -309,7 +309,7 @@ void check_refused(dr::Eswitch& eswitch, const Row& row) {
 void check_never_offloaded(dr::Eswitch& eswitch, const std::function<void()>& while_exact) {
     const Headers headers;
     eswitch.set_meter(odd_meter, {.rate = 1000, .burst = 100});
-    (void)eswitch.put(parent, from_vport().recirc(recirc_id));
+    (void)eswitch.put(parent, from_vport().recirc(recirc_id));   // or they would be refused because nothing leads there
     for (const auto& rows : {odd_matches(), odd_sets(), odd_lists(headers), odd_orders(headers)}) {
         for (const Row& row : rows) check_refused(eswitch, row);
     }

@@ -67,6 +67,21 @@ std::set<std::uint16_t> priorities_of(const dr::Eswitch& eswitch, dr::CopyKind m
     return priorities;
 }
 
+/// Puts it again and again, each time with another of the calls failing that make something for it, until none fails;
+/// `check` is called each time when it is in the NIC, and it goes.
+void put_with_failing_calls(dr::Eswitch& eswitch, const std::function<bool(unsigned nth)>& trouble,
+                            const MegaflowBuilder& megaflow, const char* which, const auto& check) {
+    bool went_wrong = true;
+    for (unsigned nth = 1; went_wrong; ++nth) {
+        trouble(nth);
+        (void)eswitch.put(second, megaflow);
+        went_wrong = trouble(0);
+        expect_taken(eswitch, which);
+        check();
+        (void)eswitch.del(second);
+    }
+}
+
 }  // namespace
 
 void play_waiting(dr::Eswitch& eswitch, const std::function<void(unsigned nth)>& trouble) {
@@ -119,14 +134,7 @@ void play_full_device(dr::Eswitch& eswitch, const std::function<bool(unsigned nt
         megaflows.push_back(from_port().software("work", 64).for_sampler("one").output(to));
     }
     for (const MegaflowBuilder& megaflow : megaflows) {
-        bool went_wrong = true;
-        for (unsigned nth = 1; went_wrong; ++nth) {
-            trouble(nth);
-            (void)eswitch.put(second, megaflow);
-            went_wrong = trouble(0);
-            expect_taken(eswitch, "that came when the device was full");
-            (void)eswitch.del(second);
-        }
+        put_with_failing_calls(eswitch, trouble, megaflow, "that came when the device was full", [] {});
     }
     (void)eswitch.del(root);
     (void)eswitch.remove_meter(number);
@@ -138,19 +146,15 @@ void play_options(dr::Eswitch& eswitch, const std::function<bool(unsigned nth)>&
         return MegaflowBuilder(geneve_port).from_tunnel(5).option(0x102, type, 7).ipv4().output(ports[1].odp);
     };
     (void)eswitch.put(root, MegaflowBuilder(uplink).ipv4().proto(protocol_udp).ports(1, 6081).tunnel_pop(geneve_port));
-    bool went_wrong = true;
-    for (unsigned nth = 1; went_wrong; ++nth) {
-        trouble(nth);
-        (void)eswitch.put(second, with_option(1));
-        went_wrong = trouble(0);
-        expect_taken(eswitch, "whose option the device did not take at first");
+    put_with_failing_calls(eswitch, trouble, with_option(1), "whose option the device did not take at first", [&] {
         (void)eswitch.put(third, with_option(2));
         if (is_in_nic(eswitch, third)) throw std::runtime_error("two Geneve options are in the NIC");
-        for (const dr::Ufid& ufid : {third, second}) (void)eswitch.del(ufid);
-    }
+        (void)eswitch.del(third);
+    });
     (void)eswitch.del(root);
 }
 
+/// The cache of programs has 256 places: of hundreds that differ from the first some come to its place.
 void play_alike(dr::Eswitch& eswitch, bool has_copies) {
     static constexpr const char* names[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"};
     const auto plain = [] { return MegaflowBuilder(ports[0].odp).ipv4(); };

@@ -21,10 +21,10 @@ void play_full_device(dr::Eswitch& eswitch, const std::function<bool(unsigned nt
 /// A Geneve option comes while the device is full, and another one while that is there.
 void play_options(dr::Eswitch& eswitch, const std::function<bool(unsigned nth)>& trouble);
 
-/// Megaflows of one shape that differ in what no device matches, or in what software is to do.
+/// Megaflows that differ in what no device matches, in a tag, or in what software is to do: none gets another one's.
 void play_alike(dr::Eswitch& eswitch, bool has_copies);
 
-/// Megaflows that have the whole TPID and nothing of the TCI, as some that went through netlink, or any recirc_id.
+/// Megaflows whose mask has the whole TPID and nothing of the TCI, as some that went through netlink, or no recirc_id.
 void play_loose_masks(dr::Eswitch& eswitch);
 
 /// Counters that cannot be read are told of.
