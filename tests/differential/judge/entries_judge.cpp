@@ -2,17 +2,15 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <set>
 #include <stdexcept>
 
 #include "tests/connectx/entries/forwarder.hpp"
 #include "tests/connectx/entries/stopped.hpp"
 #include "tests/differential/judge/bytes.hpp"
+#include "tests/differential/judge/crowds.hpp"
 #include "tests/differential/judge/device_faults.hpp"
 #include "tests/differential/judge/nic_judge.hpp"
 #include "tests/differential/judge/recipe.hpp"
-#include "tests/unit/offload/megaflow_builder.hpp"
-#include "tests/unit/offload/tunnel_headers.hpp"
 
 namespace ovsdr::differential {
 
@@ -77,54 +75,6 @@ void check_slow_path(const Installation& installation, Forwarder& forwarder) {
     }
 }
 
-Bytes udp_frame(std::uint8_t source_port, std::uint8_t ttl = 64) {
-    return {2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0,                                          // Ethernet
-            0x45, 0, 0, 28, 0, 0, 0, 0, ttl, protocol_udp, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,     // IPv4
-            0, source_port, 0, 53, 0, 8, 0, 0};
-}
-
-/// Each takes its own packets of megaflows that differ in a value that no two of one program may differ in
-/// (offload/dr/plan_cache.hpp): there are enough for some to meet in one place of the cache.
-void check_shapes(dr::Eswitch& eswitch, connectx::Device& device) {
-    constexpr std::uint8_t megaflows = 255;
-    const auto ufid_of_ttl = [](std::uint8_t ttl) { return dr::Ufid{0x74746c, ttl}; };
-    for (std::uint8_t ttl = 0; ttl < megaflows; ++ttl) {
-        auto megaflow = dr::test::MegaflowBuilder(ports[0].odp).ipv4().output(ports[1].odp);
-        megaflow.raw().key.ip_ttl = ttl;
-        megaflow.raw().mask.ip_ttl = 0xFF;
-        (void)eswitch.put(ufid_of_ttl(ttl), megaflow);
-    }
-    Forwarder forwarder(device);
-    for (std::uint8_t ttl = 0; ttl < megaflows; ++ttl) {
-        (void)forwarder.from_port(static_cast<std::uint16_t>(ports[0].vport), udp_frame(0, ttl));
-        const auto last = eswitch.del(ufid_of_ttl(ttl));
-        if (!last || last->packets != 1) throw std::runtime_error("a megaflow takes another one's packets");
-    }
-}
-
-/// Megaflows of one shape into one tunnel: the outer source port is of each, not of all.
-void check_source_ports(dr::Eswitch& eswitch, connectx::Device& device) {
-    constexpr std::uint8_t megaflows = 8;
-    constexpr std::size_t outer_source_port = 34;
-    const auto ufid_of_port = [](std::uint8_t port) { return dr::Ufid{0x706f7274, port}; };
-    for (std::uint8_t port = 0; port < megaflows; ++port) {
-        auto megaflow = dr::test::MegaflowBuilder(ports[0].odp).ipv4().proto(protocol_udp).ports(port, 53);
-        (void)eswitch.put(ufid_of_port(port), megaflow.tunnel(dr::test::vxlan()).output(uplink));
-    }
-    Forwarder forwarder(device);
-    std::set<unsigned> found;
-    for (std::uint8_t port = 0; port < megaflows; ++port) {
-        const auto deliveries = forwarder.from_port(static_cast<std::uint16_t>(ports[0].vport), udp_frame(port));
-        if (deliveries.size() != 1 || deliveries[0].kind != Delivery::Kind::vport) {
-            throw std::runtime_error("a packet did not go into its tunnel");
-        }
-        const Bytes& bytes = deliveries[0].packet.bytes;
-        found.insert(bytes.at(outer_source_port) << 8 | bytes.at(outer_source_port + 1));
-        (void)eswitch.del(ufid_of_port(port));
-    }
-    if (found.size() < 2) throw std::runtime_error("a tunnel's packets all have one source port");
-}
-
 /// Of all phases, until the eswitch is gone.
 void judge_phases(const Scenario& scenario, OvsJudge& ovs, unsigned format, std::span<const std::uint32_t> explain,
                   connectx::Device& device, Verdict& verdict) {
@@ -162,6 +112,11 @@ void judge_phases(const Scenario& scenario, OvsJudge& ovs, unsigned format, std:
                 static_cast<double>(visited) / static_cast<double>(scenario.packets.size()));
     installation.end();
     installation.check_copies(record.copies());
+    check_many(installation.eswitch(), device);
+    check_turns(installation.eswitch(), device);
+    check_same_rule(installation.eswitch(), device);
+    check_lone_option(installation.eswitch(), device);
+    check_many_in_tunnel(installation.eswitch());
     check_same(at_first, with_shared_definers(at_first, made_for_megaflows(device)), "megaflows that went");
 }
 

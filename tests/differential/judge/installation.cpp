@@ -29,6 +29,7 @@ constexpr unsigned most_tries = 500;   ///< to attach a port, or to lead copies 
 /// first has the Geneve option: in this phase those that ask for the usual one go anyway (scenario.cpp).
 constexpr std::size_t odd_megaflows_in = 3;
 constexpr unsigned copies_that_wait = 4096;
+constexpr std::uint32_t odd = 40503;   ///< spreads numbers
 
 dr::Ufid ufid_of(std::size_t number) { return {0x6d656761, number}; }
 
@@ -357,7 +358,8 @@ void Installation::add_meter_counts(std::vector<MeterCounts>& to) const {
 
 void Installation::put(std::uint32_t version) {
     const std::uint32_t ufid = scenario_.versions[version].ufid;
-    const dr::PutOutcome outcome = eswitch_->put(ufid_of(ufid), ovs_.translated(version));
+    const auto neighbourhood = static_cast<std::uint16_t>(ufid * odd);   // any number goes
+    const dr::PutOutcome outcome = eswitch_->put(ufid_of(ufid), ovs_.translated(version), neighbourhood);
     const auto* error = std::get_if<Error>(&outcome);
     if (error != nullptr && !is_of_full_device(*error)) throw std::runtime_error(error->what);   // else it waits
     version_of_[ufid] = version;

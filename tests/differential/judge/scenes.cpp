@@ -177,7 +177,9 @@ void play_alike(dr::Eswitch& eswitch, bool has_copies) {
     constexpr unsigned payloads = 2000;
     for (unsigned i = 0; has_copies && i < payloads; ++i) {
         const auto payload = std::to_string(i + payloads);   // as long as the others
-        (void)eswitch.put(second, plain().software(payload).output(ports[1].odp));
+        const bool alone = i % 2 != 0;   // all that it does is its payload
+        const auto megaflow = alone ? plain().software(payload, 64) : plain().software(payload).output(ports[1].odp);
+        (void)eswitch.put(second, megaflow);
         const auto works = eswitch.works();
         const bool is_there = std::ranges::any_of(works, [&](const dr::Eswitch::WorkReport& report) {
             const auto* actions = std::get_if<dr::SoftwareWork::Actions>(&report.work->work);

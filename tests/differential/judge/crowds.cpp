@@ -1,0 +1,263 @@
+#include "tests/differential/judge/crowds.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <chrono>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "tests/connectx/entries/forwarder.hpp"
+#include "tests/differential/judge/bytes.hpp"
+#include "tests/differential/judge/megaflows.hpp"
+#include "tests/unit/offload/megaflow_builder.hpp"
+#include "tests/unit/offload/tunnel_headers.hpp"
+
+namespace ovsdr::differential {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using connectx::entries::Delivery;
+using connectx::entries::Forwarder;
+using dr::test::MegaflowBuilder;
+using namespace std::chrono_literals;
+
+constexpr const char* asks_for_counters = "DEVX_OBJ_CREATE:ALLOC_FLOW_COUNTER";
+constexpr const char* asks_for_header = "DEVX_OBJ_CREATE:ALLOC_PACKET_REFORMAT_CONTEXT";
+constexpr const char* asks_for_option = "DEVX_OBJ_CREATE:CREATE_GENERAL_OBJECT:GENEVE_TLV_OPT";
+constexpr std::chrono::milliseconds patience = 10s, glance = 4ms;
+constexpr std::uint64_t always = 20000;   ///< calls
+
+dr::Ufid ufid_of(std::uint32_t number) { return {0x63726f7764, number}; }
+
+MegaflowBuilder from_port(std::uint32_t number) {
+    return MegaflowBuilder(ports[0].odp).ipv4().proto(protocol_udp).ports(static_cast<std::uint16_t>(number), 53);
+}
+
+bool is_in_nic(dr::Eswitch& eswitch, std::uint32_t number) {
+    const auto status = eswitch.status(ufid_of(number));
+    return status && status->offloaded;
+}
+
+void expect(bool is_so, const char* otherwise) {
+    if (!is_so) throw std::runtime_error(otherwise);
+}
+
+void expect_soon(const auto& is_so, const char* otherwise) {
+    for (const auto deadline = Clock::now() + patience; !is_so(); std::this_thread::sleep_for(glance)) {
+        expect(Clock::now() < deadline, otherwise);
+    }
+}
+
+void refuse(connectx::Device& device, const char* call, std::uint64_t times = always, int error = ENOMEM) {
+    for (std::uint64_t nth = 1; nth <= times; ++nth) device.fail(call, nth, error);
+}
+
+std::uint64_t calls_of(const connectx::Device& device, const char* call) {
+    const auto calls = device.calls();
+    const auto found = calls.find(call);
+    return found == calls.end() ? 0 : found->second;
+}
+
+/// Of the megaflows of from_port().
+Bytes udp_frame(std::uint16_t source_port, std::uint8_t ttl = 64) {
+    return {2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0,                                          // Ethernet
+            0x45, 0, 0, 28, 0, 0, 0, 0, ttl, protocol_udp, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,     // IPv4
+            static_cast<std::uint8_t>(source_port >> 8), static_cast<std::uint8_t>(source_port), 0, 53, 0, 8, 0, 0};
+}
+
+bool is_refused(const dr::PutOutcome& outcome) { return std::holds_alternative<Error>(outcome); }
+bool is_taken(const dr::PutOutcome& outcome) { return std::holds_alternative<std::monostate>(outcome); }
+
+}  // namespace
+
+void check_shapes(dr::Eswitch& eswitch, connectx::Device& device) {
+    constexpr std::uint8_t megaflows = 255;
+    const auto ufid_of_ttl = [](std::uint8_t ttl) { return dr::Ufid{0x74746c, ttl}; };
+    for (std::uint8_t ttl = 0; ttl < megaflows; ++ttl) {
+        auto megaflow = dr::test::MegaflowBuilder(ports[0].odp).ipv4().output(ports[1].odp);
+        megaflow.raw().key.ip_ttl = ttl;
+        megaflow.raw().mask.ip_ttl = 0xFF;
+        (void)eswitch.put(ufid_of_ttl(ttl), megaflow);
+    }
+    Forwarder forwarder(device);
+    for (std::uint8_t ttl = 0; ttl < megaflows; ++ttl) {
+        (void)forwarder.from_port(static_cast<std::uint16_t>(ports[0].vport), udp_frame(0, ttl));
+        const auto last = eswitch.del(ufid_of_ttl(ttl));
+        if (!last || last->packets != 1) throw std::runtime_error("a megaflow takes another one's packets");
+    }
+}
+
+void check_source_ports(dr::Eswitch& eswitch, connectx::Device& device) {
+    constexpr std::uint8_t megaflows = 8;
+    constexpr std::size_t outer_source_port = 34;
+    const auto ufid_of_port = [](std::uint8_t port) { return dr::Ufid{0x706f7274, port}; };
+    for (std::uint8_t port = 0; port < megaflows; ++port) {
+        auto megaflow = dr::test::MegaflowBuilder(ports[0].odp).ipv4().proto(protocol_udp).ports(port, 53);
+        (void)eswitch.put(ufid_of_port(port), megaflow.tunnel(dr::test::vxlan()).output(uplink));
+    }
+    Forwarder forwarder(device);
+    std::set<unsigned> found;
+    for (std::uint8_t port = 0; port < megaflows; ++port) {
+        const auto deliveries = forwarder.from_port(static_cast<std::uint16_t>(ports[0].vport), udp_frame(port));
+        if (deliveries.size() != 1 || deliveries[0].kind != Delivery::Kind::vport) {
+            throw std::runtime_error("a packet did not go into its tunnel");
+        }
+        const Bytes& bytes = deliveries[0].packet.bytes;
+        found.insert(bytes.at(outer_source_port) << 8 | bytes.at(outer_source_port + 1));
+        (void)eswitch.del(ufid_of_port(port));
+    }
+    if (found.size() < 2) throw std::runtime_error("a tunnel's packets all have one source port");
+}
+
+void check_many(dr::Eswitch& eswitch, connectx::Device& device) {
+    constexpr std::uint32_t many = 4500, seen_of = 37, most = 20000, leaving = 64;   ///< nine bulks of counters
+    const auto put = [&](std::uint32_t number, std::uint32_t neighbourhood) {
+        auto megaflow = from_port(number).output(ports[1].odp);
+        return eswitch.put(ufid_of(number), megaflow, static_cast<std::uint16_t>(neighbourhood));
+    };
+    for (std::uint32_t number = 0; number < many; ++number) {
+        expect(is_taken(put(number, number)), "the device has room, and a megaflow is not in the NIC");
+    }
+    Forwarder forwarder(device);
+    for (std::uint32_t number = 0; number < many; number += seen_of) {
+        const auto frame = udp_frame(static_cast<std::uint16_t>(number));
+        (void)forwarder.from_port(static_cast<std::uint16_t>(ports[0].vport), frame);
+    }
+    const auto counts = [&](std::uint32_t number) { return eswitch.status(ufid_of(number))->stats.packets; };
+    const auto is_counted = [&] {
+        for (std::uint32_t number = 0; number < many; number += seen_of) {
+            if (counts(number) != 1) return false;
+        }
+        return true;
+    };
+    expect_soon(is_counted, "nobody reads what many megaflows count");
+    // The device is full from now on.
+    refuse(device, asks_for_counters);
+    const std::uint64_t asked_before = calls_of(device, asks_for_counters);
+    const auto begin = Clock::now();
+    std::uint32_t end = many;
+    while (is_taken(put(end, end))) expect(++end < most, "a device that has no more counters takes any number");
+    expect_soon([&] { return Clock::now() > begin + 200ms; }, "");
+    const auto passed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
+    const std::uint64_t asked = calls_of(device, asks_for_counters) - asked_before;
+    expect(asked != 0 && asked < 10 + static_cast<std::uint64_t>(passed / 10ms),
+           "a device that has no more counters is asked again and again");
+    (void)eswitch.del(ufid_of(end));   // it waits
+    const auto last = [&](std::uint32_t number) {
+        const auto stats = eswitch.del(ufid_of(number));
+        expect(stats.has_value(), "a megaflow that was in the NIC has no counts");
+        return stats->packets;
+    };
+    for (std::uint32_t i = 0; i < leaving; ++i) {
+        const std::uint32_t number = i * (end / leaving);
+        const bool is_seen = number < many && number % seen_of == 0;
+        expect(last(number) == (is_seen ? 1 : 0), "a megaflow has another one's counts");
+    }
+    for (std::uint32_t i = 0; i < leaving; ++i) {
+        const std::uint32_t number = i * (end / leaving);
+        (void)put(number, number * 7 + 3);
+        expect_soon([&] { return is_in_nic(eswitch, number); }, "others have gone, and there is no counter");
+        expect(counts(number) == 0, "a megaflow begins with another one's counts");
+    }
+    device.clear_faults();
+    std::vector<dr::Eswitch::Deletion> deletions;
+    for (std::uint32_t number = 0; number < end; ++number) deletions.push_back({ufid_of(number)});
+    eswitch.del(deletions);
+}
+
+void check_turns(dr::Eswitch& eswitch, connectx::Device& device) {
+    constexpr std::uint32_t old = 0, fresh = 1, first_refused = 2, few = 14, many = 1000;
+    const auto header = dr::test::vxlan();
+    const auto put_refused = [&](std::uint32_t number) {
+        expect(is_refused(eswitch.put(ufid_of(number), from_port(number).tunnel(header).output(uplink))),
+               "the device refuses a header, and the megaflow is in the NIC");
+    };
+    (void)eswitch.put(ufid_of(old), from_port(old).output(ports[1].odp));
+    refuse(device, asks_for_header);
+    for (std::uint32_t number = first_refused; number < few; ++number) put_refused(number);
+    expect(is_taken(eswitch.put(ufid_of(old), from_port(old).output(ports[2].odp))),
+           "a megaflow that is in the NIC changes, and waits behind others");
+    for (std::uint32_t number = first_refused; number < few; ++number) (void)eswitch.del(ufid_of(number));
+    for (std::uint32_t number = first_refused; number < few; ++number) put_refused(number);
+    (void)eswitch.put(ufid_of(fresh), from_port(fresh).output(ports[1].odp));
+    expect_soon([&] { return is_in_nic(eswitch, fresh); }, "others are refused, and a megaflow does not have its turn");
+    for (std::uint32_t number = first_refused; number < few; ++number) (void)eswitch.del(ufid_of(number));
+    const std::uint64_t asked_before = calls_of(device, asks_for_header);
+    for (std::uint32_t number = first_refused; number < many; ++number) put_refused(number);
+    expect(calls_of(device, asks_for_header) - asked_before < many / 4, "a device that is full is asked each time");
+    device.clear_faults();
+    const auto are_all_there = [&] {
+        for (std::uint32_t number = 0; number < many; ++number) {
+            if (!is_in_nic(eswitch, number)) return false;
+        }
+        return true;
+    };
+    expect_soon(are_all_there, "there is room, and a megaflow of many is not in the NIC");
+    for (std::uint32_t number = 0; number < many; ++number) (void)eswitch.del(ufid_of(number));
+}
+
+void check_same_rule(dr::Eswitch& eswitch, connectx::Device& device) {
+    const auto put_refused = [&](const MegaflowBuilder& megaflow, int error) {
+        refuse(device, asks_for_header, 1, error);
+        const auto outcome = eswitch.put(ufid_of(0), megaflow);
+        device.clear_faults();
+        return outcome;
+    };
+    const auto plain = from_port(0).output(ports[1].odp);
+    const auto header = dr::test::vxlan();
+    const auto into_tunnel = from_port(0).tunnel(header).output(uplink);
+    for (const int error : {EEXIST, ENOMEM}) {
+        expect(is_refused(put_refused(into_tunnel, error)), "a new megaflow is refused, and asked for again at once");
+        (void)eswitch.put(ufid_of(0), plain);
+        const bool is_there = is_taken(put_refused(into_tunnel, error));
+        expect(is_there == (error == EEXIST), "the old rule goes first where the new one is like it, and only there");
+        (void)eswitch.del(ufid_of(0));
+    }
+}
+
+void check_lone_option(dr::Eswitch& eswitch, connectx::Device& device) {
+    constexpr std::uint32_t parent = 0, child = 1, refusals = 4;
+    const std::uint32_t geneve_port = tunnel_port_of(TunnelKind::geneve);
+    auto megaflow = MegaflowBuilder(geneve_port).from_tunnel(5).option(0x102, 1, 7).ipv4().output(ports[1].odp);
+    auto pop = MegaflowBuilder(uplink).ipv4().proto(protocol_udp).ports(1, 6081).tunnel_pop(geneve_port);
+    (void)eswitch.put(ufid_of(parent), pop);
+    refuse(device, asks_for_option);
+    for (std::uint32_t i = 1; i < refusals; ++i) {
+        (void)eswitch.put(ufid_of(child), megaflow);
+        (void)eswitch.del(ufid_of(child));
+    }
+    std::this_thread::sleep_for(100ms);   // until nobody is awake who would look after it anyway
+    (void)eswitch.put(ufid_of(child), megaflow);
+    device.clear_faults();
+    expect_soon([&] { return is_in_nic(eswitch, child); }, "an option is taken at last, and who waits for it waits on");
+    for (const std::uint32_t number : {parent, child}) (void)eswitch.del(ufid_of(number));
+}
+
+void check_many_in_tunnel(dr::Eswitch& eswitch) {
+    constexpr std::uint32_t parent = 0, children_end = 1500;
+    const dr::OdpPort port{tunnel_port_of(TunnelKind::gre)};
+    (void)eswitch.put(ufid_of(parent), MegaflowBuilder(uplink).ipv4().proto(protocol_gre).tunnel_pop(port.value));
+    for (std::uint32_t number = 1; number < children_end; ++number) {
+        auto megaflow = MegaflowBuilder(port.value).from_tunnel(number).ipv4().output(ports[1].odp);
+        (void)eswitch.put(ufid_of(number), megaflow);
+    }
+    eswitch.remove_tunnel_port(port);
+    expect(!is_in_nic(eswitch, 1), "a tunnel port has gone, and its megaflow is in the NIC");
+    eswitch.set_tunnel_port({port, dr::TunnelKind::gre, udp_port_of(TunnelKind::gre), "gre"});
+    const auto are_all_there = [&] {
+        for (std::uint32_t number = 0; number < children_end; ++number) {
+            if (!is_in_nic(eswitch, number)) return false;
+        }
+        return true;
+    };
+    expect_soon(are_all_there, "a tunnel port has come, and a megaflow of it is not in the NIC");
+    for (std::uint32_t number = 0; number < children_end; ++number) (void)eswitch.del(ufid_of(number));
+}
+
+}  // namespace ovsdr::differential

@@ -1,0 +1,37 @@
+// What becomes of megaflows when there are many of them, or when the device goes on refusing some: whose counts are
+// read, whose turn it is, and how often a device that is full is asked.
+//
+// They are played on an eswitch that has this proof's ports and no megaflow, over an emulated ConnectX whose calls can
+// fail.
+//
+// Threads: one. Errors: std::runtime_error, which says what is not as it should be.
+#pragma once
+
+#include "offload/dr/eswitch.hpp"
+#include "tests/connectx/device.hpp"
+
+namespace ovsdr::differential {
+
+/// Each takes its own packets of megaflows that differ in a value that no two of one program may differ in
+/// (offload/dr/plan_cache.hpp): there are enough for some to meet in one place of the cache.
+void check_shapes(dr::Eswitch& eswitch, connectx::Device& device);
+
+/// Megaflows of one shape into one tunnel: the outer source port is of each, not of all.
+void check_source_ports(dr::Eswitch& eswitch, connectx::Device& device);
+
+/// More than can be asked for their counts one by one; then the device has no more counters, some go, and others come.
+void check_many(dr::Eswitch& eswitch, connectx::Device& device);
+
+/// Some are refused always: the others get in all the same, and the device is not asked each time.
+void check_turns(dr::Eswitch& eswitch, connectx::Device& device);
+
+/// The device says of a rule that it has one like it.
+void check_same_rule(dr::Eswitch& eswitch, connectx::Device& device);
+
+/// A Geneve option is refused so often that whoever wants it waits, and nobody else comes.
+void check_lone_option(dr::Eswitch& eswitch, connectx::Device& device);
+
+/// A tunnel port comes to which thousands belong.
+void check_many_in_tunnel(dr::Eswitch& eswitch);
+
+}  // namespace ovsdr::differential
