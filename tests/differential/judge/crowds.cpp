@@ -13,6 +13,7 @@
 
 #include "tests/connectx/entries/forwarder.hpp"
 #include "tests/differential/judge/bytes.hpp"
+#include "tests/differential/judge/frames.hpp"
 #include "tests/differential/judge/megaflows.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
 #include "tests/unit/offload/tunnel_headers.hpp"
@@ -71,6 +72,19 @@ Bytes udp_frame(std::uint16_t source_port, std::uint8_t ttl = 64) {
             static_cast<std::uint8_t>(source_port >> 8), static_cast<std::uint8_t>(source_port), 0, 53, 0, 8, 0, 0};
 }
 
+/// In a later fragment, perhaps.
+Bytes udp_frame_over_ipv6(bool in_fragment) {
+    const std::uint8_t payload = in_fragment ? 16 : 8;
+    Bytes frame{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x86, 0xdd,
+                0x60, 0, 0, 0, 0, payload, in_fragment ? fragment_header : protocol_udp, 64};
+    for (const std::uint8_t last : {1, 2}) {   // addresses
+        frame.insert(frame.end(), {0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last});
+    }
+    if (in_fragment) frame.insert(frame.end(), {protocol_udp, 0, 0, 8, 0, 0, 0, 1});
+    frame.insert(frame.end(), {0, 1, 0, 53, 0, 8, 0, 0});
+    return frame;
+}
+
 bool is_refused(const dr::PutOutcome& outcome) { return std::holds_alternative<Error>(outcome); }
 bool is_taken(const dr::PutOutcome& outcome) { return std::holds_alternative<std::monostate>(outcome); }
 
@@ -94,25 +108,67 @@ void check_shapes(dr::Eswitch& eswitch, connectx::Device& device) {
 }
 
 void check_source_ports(dr::Eswitch& eswitch, connectx::Device& device) {
-    constexpr std::uint8_t megaflows = 8;
+    constexpr std::uint8_t megaflows = 32;
     constexpr std::size_t outer_source_port = 34;
-    const auto ufid_of_port = [](std::uint8_t port) { return dr::Ufid{0x706f7274, port}; };
-    for (std::uint8_t port = 0; port < megaflows; ++port) {
-        auto megaflow = dr::test::MegaflowBuilder(ports[0].odp).ipv4().proto(protocol_udp).ports(port, 53);
-        (void)eswitch.put(ufid_of_port(port), megaflow.tunnel(dr::test::vxlan()).output(uplink));
-    }
-    Forwarder forwarder(device);
-    std::set<unsigned> found;
-    for (std::uint8_t port = 0; port < megaflows; ++port) {
-        const auto deliveries = forwarder.from_port(static_cast<std::uint16_t>(ports[0].vport), udp_frame(port));
-        if (deliveries.size() != 1 || deliveries[0].kind != Delivery::Kind::vport) {
-            throw std::runtime_error("a packet did not go into its tunnel");
+    const auto header = dr::test::vxlan();
+    struct Range {
+        std::uint16_t first, end;   ///< as a megaflow's
+        unsigned last;
+        std::size_t fewest;   ///< of 32 megaflows, whose ports are a matter of hashes
+    };
+    constexpr Range ranges[] = {{32768, 61000, 60999, 16}, {40000, 40008, 40007, 4}, {40000, 0, 40000, 1}};
+    for (const Range& range : ranges) {
+        for (std::uint8_t port = 0; port < megaflows; ++port) {
+            auto megaflow = from_port(port).tunnel(header).output(uplink);
+            ovsdr_tunnel_push& push = megaflow.raw().actions[0].tunnel_push;
+            push.udp_source_first = range.first;
+            push.udp_source_end = range.end;
+            (void)eswitch.put(ufid_of(port), megaflow);
         }
-        const Bytes& bytes = deliveries[0].packet.bytes;
-        found.insert(bytes.at(outer_source_port) << 8 | bytes.at(outer_source_port + 1));
-        (void)eswitch.del(ufid_of_port(port));
+        Forwarder forwarder(device);
+        std::set<unsigned> found;
+        for (std::uint8_t port = 0; port < megaflows; ++port) {
+            const auto deliveries = forwarder.from_port(static_cast<std::uint16_t>(ports[0].vport), udp_frame(port));
+            expect(deliveries.size() == 1 && deliveries[0].kind == Delivery::Kind::vport,
+                   "a packet did not go into its tunnel");
+            const Bytes& bytes = deliveries[0].packet.bytes;
+            found.insert(bytes.at(outer_source_port) << 8 | bytes.at(outer_source_port + 1));
+            (void)eswitch.del(ufid_of(port));
+        }
+        expect(*found.begin() >= range.first && *found.rbegin() <= range.last && found.size() >= range.fewest,
+               "a tunnel's source ports are not spread over their range");
     }
-    if (found.size() < 2) throw std::runtime_error("a tunnel's packets all have one source port");
+}
+
+void check_fragments(dr::Eswitch& eswitch, connectx::Device& device) {
+    constexpr std::size_t flags = 20;   ///< of the IPv4 header
+    const auto of_any = [](MegaflowBuilder megaflow) {
+        megaflow.raw().mask.ip_frag = 0;
+        return megaflow.output(ports[1].odp);
+    };
+    const auto udp = [] { return MegaflowBuilder(ports[0].odp).ipv4().proto(protocol_udp); };
+    const auto udp_over_ipv6 = [] { return MegaflowBuilder(ports[0].odp).ipv6().proto(protocol_udp); };
+    Bytes fragment = udp_frame(1);
+    fragment[flags] = 0x20;   // more will come
+    struct Row {
+        MegaflowBuilder megaflow;
+        Bytes frame;
+        bool is_taken;
+    };
+    const Row rows[] = {
+        {of_any(udp()), udp_frame(1), true},
+        {of_any(udp()), fragment, true},
+        {of_any(udp().ports(1, 53)), udp_frame(1), true},
+        {of_any(udp().ports(1, 53)), fragment, false},   // ports of a fragment are 0 to the device
+        {of_any(udp_over_ipv6()), udp_frame_over_ipv6(false), true},
+        {of_any(udp_over_ipv6()), udp_frame_over_ipv6(true), false},   // OVS: its protocol is 44
+    };
+    for (const Row& row : rows) {
+        (void)eswitch.put(ufid_of(0), row.megaflow);
+        (void)Forwarder(device).from_port(static_cast<std::uint16_t>(ports[0].vport), row.frame);
+        const auto last = eswitch.del(ufid_of(0));
+        expect(last && last->packets == (row.is_taken ? 1 : 0), "a fragment is taken, or is not, that should");
+    }
 }
 
 void check_many(dr::Eswitch& eswitch, connectx::Device& device) {
@@ -137,6 +193,7 @@ void check_many(dr::Eswitch& eswitch, connectx::Device& device) {
         return true;
     };
     expect_soon(is_counted, "nobody reads what many megaflows count");
+    expect(eswitch.status(ufid_of(0))->stats.used_ms != 0, "a megaflow has counted, and was never used");
     // The device is full from now on.
     refuse(device, asks_for_counters);
     const std::uint64_t asked_before = calls_of(device, asks_for_counters);
@@ -149,6 +206,8 @@ void check_many(dr::Eswitch& eswitch, connectx::Device& device) {
     expect(asked != 0 && asked < 10 + static_cast<std::uint64_t>(passed / 10ms),
            "a device that has no more counters is asked again and again");
     (void)eswitch.del(ufid_of(end));   // it waits
+    expect(is_taken(eswitch.put(ufid_of(1), from_port(1).output(ports[2].odp))),
+           "a megaflow that has a counter wants another one");
     const auto last = [&](std::uint32_t number) {
         const auto stats = eswitch.del(ufid_of(number));
         expect(stats.has_value(), "a megaflow that was in the NIC has no counts");
@@ -159,7 +218,13 @@ void check_many(dr::Eswitch& eswitch, connectx::Device& device) {
         const bool is_seen = number < many && number % seen_of == 0;
         expect(last(number) == (is_seen ? 1 : 0), "a megaflow has another one's counts");
     }
+    const auto header = dr::test::vxlan();
     for (std::uint32_t i = 0; i < leaving; ++i) {
+        // Its counter is the next one's.
+        refuse(device, asks_for_header, 1);
+        const auto outcome = eswitch.put(ufid_of(end), from_port(end).tunnel(header).output(uplink));
+        expect(is_refused(outcome), "there is a header");
+        (void)eswitch.del(ufid_of(end));
         const std::uint32_t number = i * (end / leaving);
         (void)put(number, number * 7 + 3);
         expect_soon([&] { return is_in_nic(eswitch, number); }, "others have gone, and there is no counter");
@@ -172,7 +237,7 @@ void check_many(dr::Eswitch& eswitch, connectx::Device& device) {
 }
 
 void check_turns(dr::Eswitch& eswitch, connectx::Device& device) {
-    constexpr std::uint32_t old = 0, fresh = 1, first_refused = 2, few = 14, many = 1000;
+    constexpr std::uint32_t old = 0, fresh = 1, first_refused = 2, few = 14, many = 1000, behind = 0xFFFFF0;
     const auto header = dr::test::vxlan();
     const auto put_refused = [&](std::uint32_t number) {
         expect(is_refused(eswitch.put(ufid_of(number), from_port(number).tunnel(header).output(uplink))),
@@ -185,11 +250,20 @@ void check_turns(dr::Eswitch& eswitch, connectx::Device& device) {
            "a megaflow that is in the NIC changes, and waits behind others");
     for (std::uint32_t number = first_refused; number < few; ++number) (void)eswitch.del(ufid_of(number));
     for (std::uint32_t number = first_refused; number < few; ++number) put_refused(number);
+    std::this_thread::sleep_for(100ms);   // until all have been refused again
     (void)eswitch.put(ufid_of(fresh), from_port(fresh).output(ports[1].odp));
+    put_refused(few);   // newer, and so in front
     expect_soon([&] { return is_in_nic(eswitch, fresh); }, "others are refused, and a megaflow does not have its turn");
-    for (std::uint32_t number = first_refused; number < few; ++number) (void)eswitch.del(ufid_of(number));
+    for (std::uint32_t number = first_refused; number <= few; ++number) (void)eswitch.del(ufid_of(number));
+    // One is refused that the device has room for later, and then so many that they are not tried in a moment.
+    (void)eswitch.put(ufid_of(old), from_port(old).output(ports[1].odp));
+    device.fail("*", 1, ENOMEM);
+    expect(is_refused(eswitch.put(ufid_of(few), from_port(few).recirc(behind))), "a table is not refused");
     const std::uint64_t asked_before = calls_of(device, asks_for_header);
-    for (std::uint32_t number = first_refused; number < many; ++number) put_refused(number);
+    for (std::uint32_t number = first_refused; number < many; ++number) {
+        if (number != few) put_refused(number);
+    }
+    expect_soon([&] { return is_in_nic(eswitch, few); }, "newer ones are refused, and a megaflow has no turn");
     expect(calls_of(device, asks_for_header) - asked_before < many / 4, "a device that is full is asked each time");
     device.clear_faults();
     const auto are_all_there = [&] {
@@ -212,9 +286,12 @@ void check_same_rule(dr::Eswitch& eswitch, connectx::Device& device) {
     const auto plain = from_port(0).output(ports[1].odp);
     const auto header = dr::test::vxlan();
     const auto into_tunnel = from_port(0).tunnel(header).output(uplink);
+    expect(!eswitch.del(ufid_of(0)), "a megaflow that there is not had counts");
     for (const int error : {EEXIST, ENOMEM}) {
         expect(is_refused(put_refused(into_tunnel, error)), "a new megaflow is refused, and asked for again at once");
         (void)eswitch.put(ufid_of(0), plain);
+        device.fail("*", 1, ENOMEM);
+        expect(is_taken(eswitch.put(ufid_of(0), plain)) && device.clear_faults() == 1, "a megaflow is made twice");
         const bool is_there = is_taken(put_refused(into_tunnel, error));
         expect(is_there == (error == EEXIST), "the old rule goes first where the new one is like it, and only there");
         (void)eswitch.del(ufid_of(0));
@@ -222,9 +299,12 @@ void check_same_rule(dr::Eswitch& eswitch, connectx::Device& device) {
 }
 
 void check_lone_option(dr::Eswitch& eswitch, connectx::Device& device) {
-    constexpr std::uint32_t parent = 0, child = 1, refusals = 4;
+    constexpr std::uint32_t parent = 0, child = 1, other = 2, third = 3, refusals = 4;
     const std::uint32_t geneve_port = tunnel_port_of(TunnelKind::geneve);
-    auto megaflow = MegaflowBuilder(geneve_port).from_tunnel(5).option(0x102, 1, 7).ipv4().output(ports[1].odp);
+    const auto from = [&](std::uint64_t id) {
+        return MegaflowBuilder(geneve_port).from_tunnel(id).option(0x102, 1, 7).ipv4().output(ports[1].odp);
+    };
+    const auto megaflow = from(5);
     auto pop = MegaflowBuilder(uplink).ipv4().proto(protocol_udp).ports(1, 6081).tunnel_pop(geneve_port);
     (void)eswitch.put(ufid_of(parent), pop);
     refuse(device, asks_for_option);
@@ -234,9 +314,22 @@ void check_lone_option(dr::Eswitch& eswitch, connectx::Device& device) {
     }
     std::this_thread::sleep_for(100ms);   // until nobody is awake who would look after it anyway
     (void)eswitch.put(ufid_of(child), megaflow);
+    const std::uint64_t asked_before = calls_of(device, asks_for_option);
+    (void)eswitch.put(ufid_of(other), from(6));
+    expect(calls_of(device, asks_for_option) == asked_before, "an option that was refused so often is asked for");
     device.clear_faults();
     expect_soon([&] { return is_in_nic(eswitch, child); }, "an option is taken at last, and who waits for it waits on");
-    for (const std::uint32_t number : {parent, child}) (void)eswitch.del(ufid_of(number));
+    expect_soon([&] { return is_in_nic(eswitch, other); }, "an option is taken, and the second one waits on");
+    (void)eswitch.put(ufid_of(third), from(7));
+    expect(is_in_nic(eswitch, third), "an option is there, and who wants it waits");
+    for (const std::uint32_t number : {parent, child, other, third}) (void)eswitch.del(ufid_of(number));
+    // One refusal is nobody's but its own.
+    (void)eswitch.put(ufid_of(parent), pop);
+    refuse(device, asks_for_option, 1);
+    (void)eswitch.put(ufid_of(child), megaflow);
+    expect(is_taken(eswitch.put(ufid_of(other), from(6))), "an option is refused once, and others wait");
+    device.clear_faults();
+    for (const std::uint32_t number : {parent, child, other}) (void)eswitch.del(ufid_of(number));
 }
 
 void check_many_in_tunnel(dr::Eswitch& eswitch) {

@@ -19,6 +19,9 @@ void check_shapes(dr::Eswitch& eswitch, connectx::Device& device);
 /// Megaflows of one shape into one tunnel: the outer source port is of each, not of all.
 void check_source_ports(dr::Eswitch& eswitch, connectx::Device& device);
 
+/// Megaflows of fragments and whole packets take fragments only where OVS would.
+void check_fragments(dr::Eswitch& eswitch, connectx::Device& device);
+
 /// More than can be asked for their counts one by one; then the device has no more counters, some go, and others come.
 void check_many(dr::Eswitch& eswitch, connectx::Device& device);
 

@@ -112,6 +112,7 @@ void judge_phases(const Scenario& scenario, OvsJudge& ovs, unsigned format, std:
                 static_cast<double>(visited) / static_cast<double>(scenario.packets.size()));
     installation.end();
     installation.check_copies(record.copies());
+    check_fragments(installation.eswitch(), device);
     check_many(installation.eswitch(), device);
     check_turns(installation.eswitch(), device);
     check_same_rule(installation.eswitch(), device);

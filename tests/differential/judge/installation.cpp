@@ -98,10 +98,11 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
     play_full_device(*eswitch_, trouble, !connectx_5_);
     play_options(*eswitch_, trouble);
     play_alike(*eswitch_, !connectx_5_);
-    play_loose_masks(*eswitch_);
+    play_loose_masks(*eswitch_, !connectx_5_);
     play_failed_read(*eswitch_, fail_next_read_, trouble, !connectx_5_);
     play_twins(*eswitch_);
-    play_tunnel(*eswitch_);
+    play_tables(*eswitch_, connectx_5_);
+    play_loose_tunnels(*eswitch_);
     play_flood(*eswitch_);
     play_meter(*eswitch_);
     play_meters(*eswitch_);

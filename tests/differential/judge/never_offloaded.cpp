@@ -25,6 +25,7 @@ constexpr std::uint32_t in_port = ports[0].odp, out_port = ports[1].odp, nobody 
 constexpr std::uint32_t recirc_id = 0xFFFF0, odd_meter = 0xFFFF0;   ///< no scenario's
 constexpr std::uint8_t protocol_igmp = 2, protocol_sctp = 132;
 constexpr std::uint16_t present = dr::test::vlan_present, odd_tpid = 0x9100;
+constexpr std::uint16_t reverse_arp = 0x8035, experimental = 0x88B5;   ///< ethertypes
 
 struct Row {
     const char* obstacle;
@@ -60,6 +61,7 @@ std::vector<Row> odd_matches() {
     const auto of_arp = [](auto change) {
         return changed(from_vport().arp().output(out_port), [&](ovsdr_megaflow& megaflow) { change(megaflow.mask); });
     };
+    const auto of_protocol = [](ovsdr_megaflow& megaflow) { megaflow.mask.ip_proto = 0xFF; };
     const auto from_udp_tunnel = [](auto change) {
         const std::uint32_t port = tunnel_port_of(TunnelKind::vxlan);
         return changed(MegaflowBuilder(port).from_tunnel(5).ipv4().output(out_port), change);
@@ -84,6 +86,13 @@ std::vector<Row> odd_matches() {
         {"vlan_tci", tagged_by(0, 0, 5, present | 0xFFF)},
         {"vlan_tpid", tagged_by(customer_tag, 0xFFFF, 0, present)},
         {"vlan_tci[1]", plain().second_vlan(5)},
+        {"vlan_tci[1]", masked([](ovsdr_megaflow& megaflow) {
+             megaflow.key.be_vlan_tci[1] = megaflow.mask.be_vlan_tci[1] = htobe16(present);
+         })},
+        {"vlan_tpid[1]", masked([](ovsdr_megaflow& megaflow) {
+             megaflow.key.be_vlan_tpid[1] = htobe16(customer_tag);
+             megaflow.mask.be_vlan_tpid[1] = 0xFFFF;
+         })},
         {"ipv6_label", changed(from_vport().ipv6().output(out_port), [](ovsdr_megaflow& megaflow) {
              megaflow.key.be_ipv6_label = megaflow.mask.be_ipv6_label = htobe32(1U << 20);
          })},
@@ -99,22 +108,33 @@ std::vector<Row> odd_matches() {
         {"tcp_flags", masked([](ovsdr_megaflow& megaflow) { megaflow.mask.be_tcp_flags = htobe16(1); })},
         {"tp_src", masked([](ovsdr_megaflow& megaflow) { megaflow.mask.be_tp_src = htobe16(1); })},
         {"tp_dst", masked([](ovsdr_megaflow& megaflow) { megaflow.mask.be_tp_dst = htobe16(1); })},
+        {"tp_src", from_vport().ipv6().proto(protocol_icmp).ports(8, 0).output(out_port)},
+        {"tp_src", plain().proto(protocol_icmpv6).ports(8, 0)},
         {"igmp_type", plain().proto(protocol_igmp).ports(17, 0)},
         {"igmp_code", plain().proto(protocol_igmp).ports(17, 3)},
         {"sctp_src", plain().proto(protocol_sctp).ports(1, 2)},
         {"sctp_dst", plain().proto(protocol_sctp).ports(1, 2)},
         {"arp_op", of_arp([](ovsdr_flow_fields& mask) { mask.ip_proto = 0xFF; })},
+        {"arp_op", changed(from_vport().eth_type(reverse_arp).output(out_port), of_protocol)},
+        {"nw_proto", changed(from_vport().eth_type(experimental).output(out_port), of_protocol)},
         {"arp_spa", of_arp([](ovsdr_flow_fields& mask) { mask.src[0] = 0xFF; })},
         {"arp_tpa", of_arp([](ovsdr_flow_fields& mask) { mask.dst[0] = 0xFF; })},
         {"nw_tos", of_arp([](ovsdr_flow_fields& mask) { mask.ip_tos = 0xFF; })},
         {"nw_ttl", of_arp([](ovsdr_flow_fields& mask) { mask.ip_ttl = 0xFF; })},
-        {"nw_src", masked([](ovsdr_megaflow& megaflow) { megaflow.mask.src[5] = 1; })},
+        {"nw_src", masked([](ovsdr_megaflow& megaflow) { megaflow.mask.src[4] = 1; })},
+        {"nw_dst", masked([](ovsdr_megaflow& megaflow) { megaflow.mask.dst[4] = 1; })},
+        {"nw_frag", changed(plain().proto(protocol_udp).ports(1, 2), [](ovsdr_megaflow& megaflow) {
+             megaflow.key.ip_frag = megaflow.mask.ip_frag = 1;
+         })},
         {"ipv6_label", masked([](ovsdr_megaflow& megaflow) { megaflow.mask.be_ipv6_label = htobe32(1); })},
         {"vlan_limit", masked([](ovsdr_megaflow& megaflow) { megaflow.mask.vlan_limit = 1; })},
         {"reserved", masked([](ovsdr_megaflow& megaflow) { megaflow.mask.reserved = 1; })},
         {"icmp_type", plain().proto(protocol_icmp).ports(0x108, 0)},
         {"icmp_type", from_geneve().proto(protocol_icmp).ports(8, 0).output(out_port)},
         {"tunnel", plain().from_tunnel(5)},
+        {"tunnel", masked([](ovsdr_megaflow& megaflow) {
+             megaflow.tunnel_key.be_id = megaflow.tunnel_mask.be_id = htobe64(1UL << 56);
+         })},
         {"tun_metadata", changed(from_geneve().option(1, 2, 3).output(out_port), [](ovsdr_megaflow& megaflow) {
              megaflow.tunnel_mask.option[0] = 0xF0;
          })},
@@ -137,6 +157,11 @@ std::vector<Row> odd_matches() {
              megaflow.tunnel_key.be_id = htobe64(1UL << 24);
          })},
         {"tun_id", from_gre(1UL << 32)},
+        {"tun_id", changed(from_gre(5), [](ovsdr_megaflow& megaflow) { megaflow.tunnel_key.flags = 0; })},
+        {"tun_src", from_udp_tunnel([](ovsdr_megaflow& megaflow) { megaflow.tunnel_mask.src[4] = 1; })},
+        {"tun_metadata", changed(from_geneve().output(out_port), [](ovsdr_megaflow& megaflow) {
+             megaflow.tunnel_mask.options_size = 0xF0;
+         })},
         {"tun_tp_dst", changed(from_gre(5), [](ovsdr_megaflow& megaflow) {
              megaflow.tunnel_key.be_tp_dst = megaflow.tunnel_mask.be_tp_dst = 1;
          })},
@@ -233,6 +258,7 @@ std::vector<OddHeader> odd_headers() {
         {"tnl_push with an outer UDP checksum (set options:csum=false, or OVN's external_ids:ovn-encap-csum=false)",
          vxlan(5, 1)},
         {"tnl_push of another protocol", vxlan_over(outer_ipv4(another_protocol))},
+        {"tnl_push of another protocol", cut(outer_ipv4(another_protocol), ipv4_end)},
         {"tnl_push of another protocol", cut(outer_ipv6(another_protocol), ipv6_end)},
     };
 }
@@ -279,12 +305,17 @@ std::vector<Row> odd_orders(const Headers& headers) {
          udp_to(TunnelKind::vxlan, uplink).tunnel(headers.vxlan).tunnel_pop(vxlan_port)},
         {"tnl_pop of packets from a tunnel", from_gre().proto(protocol_udp).tunnel_pop(vxlan_port)},
         {"tnl_pop of packets that may have a tag", udp_to(TunnelKind::vxlan, uplink).push(5).tunnel_pop(vxlan_port)},
+        {"tnl_pop of packets that may have a tag",
+         udp_to(TunnelKind::vxlan, uplink).vlan(5).perhaps_second_vlan().pop().tunnel_pop(vxlan_port)},
+        {"tnl_pop", fragment(MegaflowBuilder(uplink).ipv4().proto(protocol_gre).tunnel_pop(gre_port))},
+        {"output to the uplink of packets from a tunnel", from_gre().output(uplink)},
         {"set(ipv4) of addresses", fragment(plain().set(OVSDR_HEADER_IP_SRC, {10, 0, 0, 1}).output(out_port))},
         {"set(ipv6) of addresses", from_vport().ipv6().set(OVSDR_HEADER_IPV6_SRC, {0xfd, 1}).output(out_port)},
         {"set(udp)", fragment(plain().proto(protocol_udp).set(OVSDR_HEADER_UDP_SRC, {0, 7}).output(out_port))},
         {"meter", plain().meter(nobody).output(out_port)},
         {"meter behind an output", plain().output(out_port).meter(odd_meter).output(uplink)},
         {"meter in a copy", plain().copy().meter(odd_meter).output(out_port).end_copy().output(uplink)},
+        {"meter behind a change of the packet's length", plain().tunnel(headers.vxlan).meter(odd_meter).output(uplink)},
         {"meter behind a change of the packet's length", plain().push(5).meter(odd_meter).output(out_port)},
         {"meter behind a copy of a packet that has been changed",
          plain().set(OVSDR_HEADER_IP_TTL, {7}).output(host_port).meter(odd_meter).output(out_port)},

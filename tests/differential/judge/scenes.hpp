@@ -24,8 +24,9 @@ void play_options(dr::Eswitch& eswitch, const std::function<bool(unsigned nth)>&
 /// Megaflows that differ in what no device matches, in a tag, or in what software is to do: none gets another one's.
 void play_alike(dr::Eswitch& eswitch, bool has_copies);
 
-/// Megaflows whose mask has the whole TPID and nothing of the TCI, as some that went through netlink, or no recirc_id.
-void play_loose_masks(dr::Eswitch& eswitch);
+/// Megaflows whose mask has the whole TPID and nothing of the TCI, as some that went through netlink, or has less than
+/// OVS asks for, or bits that are 0 in every packet.
+void play_loose_masks(dr::Eswitch& eswitch, bool parses_icmp);
 
 /// Counters that cannot be read are told of.
 void play_failed_read(dr::Eswitch& eswitch, const std::function<void()>& fail_next_read,
@@ -34,10 +35,13 @@ void play_failed_read(dr::Eswitch& eswitch, const std::function<void()>& fail_ne
 /// Three tables of a tunnel port have a megaflow of one match each; one waits in a table for another one to go.
 void play_twins(dr::Eswitch& eswitch);
 
-/// One output into a tunnel is one rule.
-void play_tunnel(dr::Eswitch& eswitch);
+/// Rules have no more tables of their own than the order of their actions needs.
+void play_tables(dr::Eswitch& eswitch, bool is_connectx_5);
 
-/// Whether a rule uses a meter.
+/// Megaflows of tunnels that ask for less than OVS does, or for what is always 0; and the shortest header.
+void play_loose_tunnels(dr::Eswitch& eswitch);
+
+/// Whether a rule uses a meter, and at which rate.
 void play_meter(dr::Eswitch& eswitch);
 
 /// Several meters, each of which is to have a place of its own in the device.
