@@ -22,9 +22,6 @@ void check_source_ports(dr::Eswitch& eswitch, connectx::Device& device);
 /// Megaflows of fragments and whole packets take fragments only where OVS would.
 void check_fragments(dr::Eswitch& eswitch, connectx::Device& device);
 
-/// More than can be asked for their counts one by one; then the device has no more counters, some go, and others come.
-void check_many(dr::Eswitch& eswitch, connectx::Device& device);
-
 /// Some are refused always: the others get in all the same, and the device is not asked each time.
 void check_turns(dr::Eswitch& eswitch, connectx::Device& device);
 
@@ -36,5 +33,9 @@ void check_lone_option(dr::Eswitch& eswitch, connectx::Device& device);
 
 /// A tunnel port comes to which thousands belong.
 void check_many_in_tunnel(dr::Eswitch& eswitch);
+
+/// More than can be asked for their counts one by one; then the device has no more counters, some go, and others come.
+/// The last: from then on counters are made ahead, so that any call may be one of theirs.
+void check_many(dr::Eswitch& eswitch, connectx::Device& device);
 
 }  // namespace ovsdr::differential

@@ -268,6 +268,8 @@ std::vector<Row> odd_lists(const Headers& headers) {
     const std::uint32_t vxlan_port = tunnel_port_of(TunnelKind::vxlan), gre_port = tunnel_port_of(TunnelKind::gre);
     return {
         {"output to the in_port", plain().output(in_port)},
+        {"output to a port that is no dr port of this device", plain().output(nobody)},
+        {"output to a port that is no dr port of this device", plain().output(vxlan_port)},
         {"push_vlan", plain().push(5, odd_tpid).output(out_port)},
         {"recirc to the table that it comes from", plain().behind(recirc_id).recirc(recirc_id)},
         {"recirc twice to one recirc_id", plain().recirc(recirc_id).recirc(recirc_id)},
