@@ -125,10 +125,10 @@ public:
         const std::lock_guard lock(nic_.mutex);
         return nic_.log.not_emulated();
     }
-    bool fail(std::string_view call, std::uint64_t nth, int error) override {
+    bool fail(std::string_view call, std::uint64_t nth, int error, std::uint64_t times) override {
         const std::lock_guard lock(nic_.mutex);
-        if (!is_call_name(call) || nth == 0) return false;
-        nic_.faults.add(call, nth, error);
+        if (!is_call_name(call) || nth == 0 || times == 0) return false;
+        nic_.faults.add(call, nth, error, times);
         return true;
     }
     std::size_t clear_faults() override {

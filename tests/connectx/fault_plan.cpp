@@ -20,8 +20,8 @@ int errno_of(std::string_view name) {
 
 }   // namespace
 
-void FaultPlan::add(std::string_view name, std::uint64_t nth, int error) {
-    faults_.push_back({std::string(name), nth, error});
+void FaultPlan::add(std::string_view name, std::uint64_t nth, int error, std::uint64_t times) {
+    faults_.push_back({std::string(name), nth, error, times});
 }
 
 void FaultPlan::add_list(std::string_view list) {
@@ -57,7 +57,8 @@ std::optional<int> FaultPlan::due(std::string_view name, bool makes_something) {
         if (fault.name != name && !(fault.name == "*" && makes_something)) return false;
         if (--fault.left != 0) return false;
         error = fault.error;
-        return true;
+        fault.left = 1;
+        return --fault.times == 0;
     });
     return error;
 }

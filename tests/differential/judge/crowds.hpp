@@ -35,7 +35,7 @@ void check_lone_option(dr::Eswitch& eswitch, connectx::Device& device);
 void check_many_in_tunnel(dr::Eswitch& eswitch);
 
 /// More than can be asked for their counts one by one; then the device has no more counters, some go, and others come.
-/// The last: from then on counters are made ahead, so that any call may be one of theirs.
+/// Behind all that lets any call fail: from then on counters are made ahead, in another thread.
 void check_many(dr::Eswitch& eswitch, connectx::Device& device);
 
 }  // namespace ovsdr::differential

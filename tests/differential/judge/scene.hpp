@@ -20,9 +20,9 @@ inline constexpr std::uint32_t here = 0xFFFFF0, there = 0xFFFFF1, near = 0xFFFFF
 inline constexpr std::chrono::milliseconds patience = 10s, glance = 4ms;
 
 [[nodiscard]] bool is_in_nic(dr::Eswitch& eswitch, const dr::Ufid& ufid);
-/// `which`: goes on "a megaflow is in the NIC".
+/// It may be refused, or wait. `which`: goes on "a megaflow is in the NIC".
 void expect_refused(dr::Eswitch& eswitch, const char* which);
-/// Sooner or later.
+/// Sooner or later. `which`: goes on "a megaflow is not in the NIC".
 void expect_taken(dr::Eswitch& eswitch, const char* which);
 
 }  // namespace ovsdr::differential::scene

@@ -21,8 +21,9 @@ void play_full_device(dr::Eswitch& eswitch, const std::function<bool(unsigned nt
 /// A Geneve option comes while the device is full, and another one while that is there.
 void play_options(dr::Eswitch& eswitch, const std::function<bool(unsigned nth)>& trouble);
 
-/// Megaflows that differ in what no device matches, in a tag, or in what software is to do: none gets another one's.
-void play_alike(dr::Eswitch& eswitch, bool has_copies);
+/// Megaflows that differ in what no device matches, in a tag, or in what software is to do: each has its own
+/// actions.
+void play_alike(dr::Eswitch& eswitch, bool has_samplers);
 
 /// Megaflows whose mask has the whole TPID and nothing of the TCI, as some that went through netlink, or has less than
 /// OVS asks for, or bits that are 0 in every packet.
@@ -30,7 +31,7 @@ void play_loose_masks(dr::Eswitch& eswitch, bool parses_icmp);
 
 /// Counters that cannot be read are told of.
 void play_failed_read(dr::Eswitch& eswitch, const std::function<void()>& fail_next_read,
-                      const std::function<bool(unsigned nth)>& trouble, bool has_copies);
+                      const std::function<bool(unsigned nth)>& trouble, bool has_samplers);
 
 /// Three tables of a tunnel port have a megaflow of one match each; one waits in a table for another one to go.
 void play_twins(dr::Eswitch& eswitch);

@@ -6,13 +6,12 @@
 #include <iterator>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <variant>
+#include <vector>
 
 #include "tests/differential/judge/megaflows.hpp"
 #include "tests/differential/judge/scene.hpp"
 #include "tests/differential/judge/scenes.hpp"
-#include "tests/differential/judge/software_parts.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
 #include "tests/unit/offload/tunnel_headers.hpp"
 
@@ -21,8 +20,8 @@ namespace ovsdr::differential {
 using dr::test::MegaflowBuilder;
 using namespace scene;
 
-/// The cache of programs has 256 places: of hundreds that differ from the first some come to its place.
-void play_alike(dr::Eswitch& eswitch, bool has_copies) {
+/// The cache of plans has 256 places: of hundreds that differ from the first some come to its place.
+void play_alike(dr::Eswitch& eswitch, bool has_samplers) {
     static constexpr const char* names[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"};
     const auto plain = [] { return MegaflowBuilder(ports[0].odp).ipv4(); };
     (void)eswitch.put(first, plain().output(ports[1].odp));
@@ -31,6 +30,20 @@ void play_alike(dr::Eswitch& eswitch, bool has_copies) {
         unsupported.raw().unsupported_match = {bits, names};
         (void)eswitch.put(second, unsupported);
         expect_refused(eswitch, "that matches what no device does");
+    }
+    // Names of actions live as long as the process.
+    static const auto numbers = [] {
+        std::vector<std::string> all;
+        for (unsigned i = 0; i < 2000; ++i) all.push_back(std::to_string(i));
+        return all;
+    }();
+    for (const std::string& number : numbers) {
+        const auto outcome = eswitch.put(second, plain().unsupported(number.c_str()).output(ports[1].odp));
+        const auto* reject = std::get_if<dr::Reject>(&outcome);
+        const bool names_it = reject != nullptr && std::ranges::any_of(reject->obstacles, [&](const auto& each) {
+            return each.name.text() == number;
+        });
+        if (!names_it) throw std::runtime_error("a megaflow is refused for another one's action");
     }
     const auto tagged = [] { return MegaflowBuilder(ports[0].odp).vlan(5).ipv4(); };
     (void)eswitch.put(first, tagged().pop().output(ports[1].odp));
@@ -47,7 +60,7 @@ void play_alike(dr::Eswitch& eswitch, bool has_copies) {
         const auto high = static_cast<std::uint8_t>(i >> 8), low = static_cast<std::uint8_t>(i);
         expect_own(plain().set(OVSDR_HEADER_ETH_DST, {2, 0, 0, 0, high, low}).output(ports[1].odp),
                    fmt::format("dmac_15_0={:#x},", i));
-        if (!has_copies) continue;
+        if (!has_samplers) continue;
         expect_own(plain().software("work", i + 1U).output(ports[1].odp), fmt::format("(1 of {})", i + 1));
     }
     const auto to_vxlan = [](std::uint16_t port) {
@@ -59,9 +72,9 @@ void play_alike(dr::Eswitch& eswitch, bool has_copies) {
     expect_refused(eswitch, "that leads another port's packets into a tunnel");
     (void)eswitch.put(first, plain().software("work").output(ports[1].odp));
     (void)eswitch.put(second, tagged().software("work").output(ports[2].odp));
-    if (has_copies && eswitch.works().size() != 1) throw std::runtime_error("two megaflows do not share one work");
+    if (has_samplers && eswitch.works().size() != 1) throw std::runtime_error("two megaflows do not share one work");
     constexpr unsigned payloads = 2000;
-    for (unsigned i = 0; has_copies && i < payloads; ++i) {
+    for (unsigned i = 0; has_samplers && i < payloads; ++i) {
         const auto payload = std::to_string(i + payloads);   // as long as the others
         const bool alone = i % 2 != 0;   // all that it does is its payload
         const auto megaflow = alone ? plain().software(payload, 64) : plain().software(payload).output(ports[1].odp);
@@ -102,6 +115,7 @@ void play_loose_masks(dr::Eswitch& eswitch, bool parses_icmp) {
         }, "of the first type, or of any");
     }
     expect_taken_with([](ovsdr_megaflow& megaflow) { megaflow.mask.ip_frag = 0; }, "of fragments, too");
+    expect_taken_with([](ovsdr_megaflow& megaflow) { megaflow.tunnel_mask.be_id = UINT64_MAX; }, "of no tunnel");
     expect_taken_with([](ovsdr_megaflow& megaflow) {
         megaflow.key.be_eth_type = htobe16(0x86dd);
         megaflow.key.be_ipv6_label = htobe32(7);
@@ -155,6 +169,8 @@ void play_tables(dr::Eswitch& eswitch, bool is_connectx_5) {
         {"a meter", from_port().meter(number).output(to), 1, 1},
         {"a meter of the wire's", from_wire().meter(number).output(to), 1, 1},
         {"a meter of the wire's, without a tag", from_wire().vlan(5).meter(number).pop().output(to), 1, 2},
+        {"a third tag, then a write",
+         with_ttl(from_port().vlan(5).second_vlan(6).push(7).output(to)).output(other), 2, 2},
         {"a meter behind a copy for software",
          from_port().copy().software("work").end_copy().meter(number).output(to), refused, 3},
         {"a recirculation behind a meter of a tunnel's", from_tunnel().meter(number).recirc(here), refused, refused},
@@ -179,7 +195,8 @@ void play_tables(dr::Eswitch& eswitch, bool is_connectx_5) {
         const int expected = is_connectx_5 ? row.of_connectx_5 : row.of_others;
         const int found = is_in_nic(eswitch, second) ? private_tables() : refused;
         if (found != expected) {
-            throw std::runtime_error(fmt::format("{} has {} tables of its own, not {}", row.what, found, expected));
+            throw std::runtime_error(fmt::format("{} has {} tables of its own, not {} ({}: refused)", row.what,
+                                                 found, expected, refused));
         }
         (void)eswitch.del(second);
     }

@@ -62,7 +62,7 @@ public:
     [[nodiscard]] std::optional<Count> counted(std::uint32_t) const override { return {}; }
     [[nodiscard]] std::map<std::string, std::uint64_t> calls() const override { return {}; }
     [[nodiscard]] std::vector<std::string> not_emulated() const override { return {}; }
-    bool fail(std::string_view, std::uint64_t, int) override { return false; }
+    bool fail(std::string_view, std::uint64_t, int, std::uint64_t) override { return false; }
     std::size_t clear_faults() override { return 0; }
     [[nodiscard]] std::map<std::string, std::uint64_t> alive() const override { return {}; }
     [[nodiscard]] std::uint64_t icm_bytes_alive() const override { return 0; }
