@@ -115,6 +115,15 @@ TEST(FaultPlan, FailsTheNthCallOfANameOnce) {
     EXPECT_EQ(plan.clear(), 0U);
 }
 
+TEST(FaultPlan, FailsAsOftenAsItIsAsked) {
+    FaultPlan plan;
+    plan.add("QP_CREATE", 2, EBUSY, 3);
+    EXPECT_FALSE(plan.due("QP_CREATE", true));
+    for (unsigned i = 0; i < 3; ++i) EXPECT_EQ(plan.due("QP_CREATE", true), EBUSY);
+    EXPECT_FALSE(plan.due("QP_CREATE", true));
+    EXPECT_EQ(plan.clear(), 0U);
+}
+
 TEST(FaultPlan, SaysWhatItDoesNotUnderstand) {
     for (const char* bad : {"QP_CREATE", "QP_CREATE@", "QP_CREATE@0", "QP_CREATE@x", "QP_CREATE@1=EWHAT"}) {
         FaultPlan plan;
