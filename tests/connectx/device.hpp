@@ -204,8 +204,8 @@ public:
     [[nodiscard]] virtual std::vector<std::string> not_emulated() const = 0;
     /// Makes the `nth` call of this name from now on (1 is the next) fail with `error`; a DEVX command fails as the
     /// kernel reports a firmware's refusal if `error` is EREMOTEIO. `*` is any call that makes something. A work
-    /// request (`REQUEST:RDMA_WRITE`, …) completes with an error, and its queue pair is in error from then on. `times`:
-    /// so do those that follow, so many in all. False: no such name.
+    /// request (`REQUEST:RDMA_WRITE`, …) completes with an error, and its queue pair is in error from then on.
+    /// `times`: so many calls fail, that one and those that follow. False: no such name.
     virtual bool fail(std::string_view call, std::uint64_t nth, int error, std::uint64_t times = 1) = 0;
     /// Forgets faults that have not happened. The number that were still waiting.
     virtual std::size_t clear_faults() = 0;

@@ -13,6 +13,7 @@
 #include "tests/differential/judge/bytes.hpp"
 #include "tests/differential/judge/frames.hpp"
 #include "tests/differential/judge/megaflows.hpp"
+#include "tests/differential/judge/scene.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
 #include "tests/unit/offload/tunnel_headers.hpp"
 
@@ -41,8 +42,15 @@ MegaflowBuilder from_port(std::uint32_t number) {
 }
 
 bool is_in_nic(dr::Eswitch& eswitch, std::uint32_t number) {
-    const auto status = eswitch.status(ufid_of(number));
-    return status && status->offloaded;
+    return scene::is_in_nic(eswitch, ufid_of(number));
+}
+
+/// All below `end`.
+bool are_in_nic(dr::Eswitch& eswitch, std::uint32_t end) {
+    for (std::uint32_t number = 0; number < end; ++number) {
+        if (!is_in_nic(eswitch, number)) return false;
+    }
+    return true;
 }
 
 void expect(bool is_so, const char* otherwise) {
@@ -206,13 +214,7 @@ void check_turns(dr::Eswitch& eswitch, connectx::Device& device) {
     expect_soon([&] { return is_in_nic(eswitch, waiting); }, "newer ones are refused, and a megaflow has no turn");
     expect(calls_of(device, asks_for_header) - asked_before < many / 4, "a device that is full is asked each time");
     device.clear_faults();
-    const auto are_all_there = [&] {
-        for (std::uint32_t number = 0; number < many; ++number) {
-            if (!is_in_nic(eswitch, number)) return false;
-        }
-        return true;
-    };
-    expect_soon(are_all_there, "there is room, and a megaflow of many is not in the NIC");
+    expect_soon([&] { return are_in_nic(eswitch, many); }, "there is room, and a megaflow of many is not in the NIC");
     for (std::uint32_t number = 0; number < many; ++number) (void)eswitch.del(ufid_of(number));
 }
 
@@ -250,7 +252,7 @@ void check_lone_option(dr::Eswitch& eswitch, connectx::Device& device) {
         (void)eswitch.put(ufid_of(child), megaflow);
         (void)eswitch.del(ufid_of(child));
     }
-    std::this_thread::sleep_for(100ms);   // until nobody is awake who would look after it anyway
+    std::this_thread::sleep_for(100ms);   // until the backlog's thread sleeps
     const auto begin = Clock::now();
     (void)eswitch.put(ufid_of(child), megaflow);
     const std::uint64_t asked_before = calls_of(device, asks_for_option);
@@ -283,13 +285,8 @@ void check_many_in_tunnel(dr::Eswitch& eswitch) {
     eswitch.remove_tunnel_port(port);
     expect(!is_in_nic(eswitch, 1), "a tunnel port has gone, and its megaflow is in the NIC");
     eswitch.set_tunnel_port({port, dr::TunnelKind::gre, udp_port_of(TunnelKind::gre), "gre"});
-    const auto are_all_there = [&] {
-        for (std::uint32_t number = 0; number < children_end; ++number) {
-            if (!is_in_nic(eswitch, number)) return false;
-        }
-        return true;
-    };
-    expect_soon(are_all_there, "a tunnel port has come, and a megaflow of it is not in the NIC");
+    expect_soon([&] { return are_in_nic(eswitch, children_end); },
+                "a tunnel port has come, and a megaflow of it is not in the NIC");
     for (std::uint32_t number = 0; number < children_end; ++number) (void)eswitch.del(ufid_of(number));
 }
 

@@ -62,9 +62,9 @@ void put_with_failing_calls(dr::Eswitch& eswitch, const std::function<bool(unsig
 void play_waiting(dr::Eswitch& eswitch, const std::function<void(unsigned nth)>& trouble) {
     const auto from = [](std::uint32_t recirc_id) { return MegaflowBuilder(ports[0].odp).ipv4().behind(recirc_id); };
     const auto back = from(there).recirc(here);
-    if (dr::any_recirculation()) throw std::runtime_error("there is no table behind a recirculation yet");
+    if (dr::any_recirculation()) throw std::runtime_error("it is said that something recirculates, and nothing does");
     (void)eswitch.put(root, from(0).recirc(here));
-    if (!dr::any_recirculation()) throw std::runtime_error("there is a table behind a recirculation");
+    if (!dr::any_recirculation()) throw std::runtime_error("it is said that nothing recirculates, and something does");
     (void)eswitch.put(first, from(here).recirc(there));
     (void)eswitch.put(second, back);
     expect_refused(eswitch, "that loops");

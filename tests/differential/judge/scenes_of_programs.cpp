@@ -152,7 +152,7 @@ void play_tables(dr::Eswitch& eswitch, bool is_connectx_5) {
     struct Row {
         const char* what;
         MegaflowBuilder megaflow;
-        int of_connectx_5, of_others;
+        int of_connectx_5, of_others;   ///< private tables; refused: it is not in the NIC
     };
     const auto meters = [](MegaflowBuilder megaflow) { return megaflow.meter(number).meter(number + 1).meter(number); };
     const Row rows[] = {
