@@ -13,6 +13,7 @@
 #include "offload/dr/device/ib_port.hpp"
 #include "tests/differential/judge/never_offloaded.hpp"
 #include "tests/differential/judge/scenes.hpp"
+#include "tests/differential/judge/syncs.hpp"
 
 namespace ovsdr::differential {
 
@@ -81,20 +82,20 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
                            const Trouble& trouble, std::function<void()> fail_next_read)
     : scenario_(scenario), connectx_5_(format == 0), ovs_(ovs), verdict_(verdict), expectations_(scenario, format),
       fail_next_read_(std::move(fail_next_read)), version_of_(scenario.ufids, -1) {
+    expect_waits(2, "an eswitch", [] { return dr::Eswitch::open("mlx5_0").has_value(); });
     eswitch_ = open_eswitch(trouble);
     came_up_.resize(port_length);
     for (std::size_t port = 0; port < port_length; ++port) {
         queues_.emplace_back(*eswitch_, dr::VportId{ports[port].vport}, port % 2 != 0);
         attach(port, trouble);
     }
-    for (const dr::CopyKind kind : judged_copies) {
-        make_copy_queue(kind);
-        lead_copies(kind, trouble);
-    }
+    set_copy_queues_up(trouble);
+    check_syncs();
     eswitch_->set_host_port(dr::OdpPort{host_port}, true);
     mirror({});
     for (const TunnelKind kind : tunnel_kinds) add_tunnel_port(kind);
     play_waiting(*eswitch_, trouble);
+    play_syncs(*eswitch_, !connectx_5_);
     play_full_device(*eswitch_, trouble, !connectx_5_);
     play_options(*eswitch_, trouble);
     play_alike(*eswitch_, !connectx_5_);
@@ -110,6 +111,7 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
     play_sampled_mirror(*eswitch_, mirror_copies, !connectx_5_);
     check_never_offloaded(*eswitch_, [] {});   // while no other megaflow is in the way
     play_next_queue(*eswitch_, mirror_copies, [this] { replace_copy_queue(mirror_copies); });
+    play_services(*eswitch_, mirror_copies, trouble, [this] { lead_copies(mirror_copies); });
 }
 
 Installation::~Installation() {
@@ -120,16 +122,48 @@ Installation::~Installation() {
     queues_.clear();
 }
 
-void Installation::attach(std::size_t port, const Trouble& trouble) {
+/// The first kind's brings the table of all.
+void Installation::set_copy_queues_up(const Trouble& trouble) {
+    for (const dr::CopyKind kind : judged_copies) {
+        make_copy_queue(kind);
+        fail_wait(1);
+        const bool done = eswitch_->lead_copies(kind, copy_queue(kind).qp()).has_value();
+        if (!fail_wait(0) || done) throw std::runtime_error("copies are led where rules may not be");
+        (void)take_syncs();
+        lead_copies(kind, trouble);
+        const unsigned waits = take_syncs().waits, needed = kind == judged_copies[0] ? 2 : 1;
+        if (waits != needed) throw std::runtime_error(fmt::format("a queue for copies waits {} times", waits));
+    }
+}
+
+/// What leads to queues is in the device before packets are led there, and goes when none is under way to it.
+void Installation::check_syncs() {
+    const dr::CopyKind kind = judged_copies[0];
+    expect_drains(1, "another queue for copies", [&] { replace_copy_queue(kind); });
+    expect_drains(3, "a queue for copies that goes", [&] { eswitch_->stop_copies(kind); });
+    expect_waits(1, "a queue for copies that comes again",
+                 [&] { return eswitch_->lead_copies(kind, copy_queue(kind).qp()).has_value(); });
+    constexpr std::size_t port = 0;
+    expect_drains(1, "another queue of a port", [&] { switch_queues(port); });
+    forget_old_queues();
+    expect_drains(3, "a port that goes", [&] { eswitch_->detach_port(dr::VportId{ports[port].vport}); });
+    expect_waits(2, "a port", [&] { return eswitch_->attach_port(spec_of(port)).has_value(); });
+}
+
+dr::PortSpec Installation::spec_of(std::size_t port) const {
     const PortNumber& number = ports[port];
     const PortQueues& queues = queues_[port];
-    const dr::PortSpec spec{.odp_port = dr::OdpPort{number.odp},
-                            .vport = dr::VportId{number.vport},
-                            .name = "port" + std::to_string(number.odp),
-                            .slow_path_qp = queues[0].qp(),
-                            .slow_path_sqn = queues[0].sqn(),
-                            .by_kind = queues.by_kind(),
-                            .policed = is_policed(port)};
+    return {.odp_port = dr::OdpPort{number.odp},
+            .vport = dr::VportId{number.vport},
+            .name = "port" + std::to_string(number.odp),
+            .slow_path_qp = queues[0].qp(),
+            .slow_path_sqn = queues[0].sqn(),
+            .by_kind = queues.by_kind(),
+            .policed = is_policed(port)};
+}
+
+void Installation::attach(std::size_t port, const Trouble& trouble) {
+    const dr::PortSpec spec = spec_of(port);
     until_there_is_room("a port", trouble, [&] { return eswitch_->attach_port(spec); });
     came_up_[port] = 0;
 }

@@ -76,6 +76,9 @@ public:
     void check_copies(const dr::PerCopyKind<std::uint64_t>& came) const;
 
 private:
+    void set_copy_queues_up(const Trouble& trouble);
+    void check_syncs();
+    [[nodiscard]] dr::PortSpec spec_of(std::size_t port) const;
     void attach(std::size_t port, const Trouble& trouble = no_trouble);
     void add_tunnel_port(TunnelKind kind);
     void make_copy_queue(dr::CopyKind kind);

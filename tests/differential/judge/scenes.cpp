@@ -18,6 +18,7 @@
 #include "tests/differential/judge/megaflows.hpp"
 #include "tests/differential/judge/scene.hpp"
 #include "tests/differential/judge/software_parts.hpp"
+#include "tests/differential/judge/syncs.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
 #include "tests/unit/offload/tunnel_headers.hpp"
 
@@ -143,6 +144,33 @@ void play_options(dr::Eswitch& eswitch, const std::function<bool(unsigned nth)>&
         (void)eswitch.del(third);
     });
     (void)eswitch.del(root);
+}
+
+void play_syncs(dr::Eswitch& eswitch, bool has_samplers) {
+    const auto put = [&](const dr::Ufid& ufid, const MegaflowBuilder& megaflow) {
+        return [&eswitch, ufid, megaflow] {
+            const bool done = std::holds_alternative<std::monostate>(eswitch.put(ufid, megaflow));
+            if (!done) (void)eswitch.del(ufid);
+            return done;
+        };
+    };
+    const auto plain = [] { return MegaflowBuilder(ports[0].odp).ipv4(); };
+    const auto udp = [&] { return plain().proto(protocol_udp); };
+    const auto other = [] { return MegaflowBuilder(ports[2].odp).ipv4(); };
+    expect_waits(0, "a megaflow", put(first, plain().output(ports[1].odp)));
+    expect_waits(2, "a megaflow's new table", put(second, udp().recirc(here)));
+    expect_waits(0, "a megaflow with a table that is there", put(third, other().recirc(here)));
+    expect_waits(1, "another rule of a megaflow", [&] {
+        return put(first, plain().output(ports[1].odp))() && put(first, plain().output(ports[2].odp))();
+    });
+    expect_drains(1, "another rule of a megaflow", [&] { (void)eswitch.put(first, plain().output(ports[1].odp)); });
+    for (const dr::Ufid& ufid : {first, second, third}) {
+        expect_drains(1, "a megaflow that goes", [&] { (void)eswitch.del(ufid); });
+    }
+    if (!has_samplers) return;
+    expect_waits(1, "work for software", put(first, plain().software("work").output(ports[1].odp)));
+    expect_waits(0, "another megaflow with that work", put(second, udp().software("work").output(ports[2].odp)));
+    for (const dr::Ufid& ufid : {first, second}) (void)eswitch.del(ufid);
 }
 
 void play_failed_read(dr::Eswitch& eswitch, const std::function<void()>& fail_next_read,
@@ -370,6 +398,51 @@ void play_next_queue(const dr::Eswitch& eswitch, dr::CopyKind mirror, const std:
     lead_to_next();
     if (priorities_of(eswitch, mirror) != first_ones) {
         throw std::runtime_error("rules to a mirror's queues do not come back to the priority of before");
+    }
+}
+
+void play_services(dr::Eswitch& eswitch, dr::CopyKind mirror, const std::function<bool(unsigned nth)>& trouble,
+                   const std::function<void()>& lead) {
+    const std::vector<dr::MirrorSteering::Service> none, some{{protocol_udp, 53}, {protocol_tcp, 80}},
+        turned{some[1], some[0], some[1]};
+    const auto set = [&](const auto& services) {
+        return eswitch.set_mirror_port(dr::OdpPort{mirror_port}, mirror, {.services = services}).has_value();
+    };
+    const auto rules = [&] {
+        std::uint64_t rules = 0;
+        for (const auto& [edge, traffic] : eswitch.graph().edges) {
+            if (edge.to == dr::name_of(mirror)) rules += traffic.rules;
+        }
+        return rules;
+    };
+    const auto expect = [&](std::uint64_t wanted, const char* when) {
+        if (const std::uint64_t now = rules(); now != wanted) {
+            throw std::runtime_error(fmt::format("{} rules lead to a mirror, not {}, {}", now, wanted, when));
+        }
+    };
+    const std::uint64_t of_none = rules();
+    if (!set(some)) throw std::runtime_error("a mirror does not take services");
+    const std::uint64_t of_some = rules();
+    if (of_some == of_none) throw std::runtime_error("a mirror has no rules for its services");
+    const auto priorities = priorities_of(eswitch, mirror);
+    if (!set(turned) || priorities_of(eswitch, mirror) != priorities) {
+        throw std::runtime_error("a mirror's rules are made anew for the same services");
+    }
+    eswitch.stop_copies(mirror);
+    lead();
+    expect(of_some, "that comes again");
+    eswitch.stop_copies(mirror);
+    (void)set(none);
+    lead();
+    expect(of_none, "whose services went while it had no queue");
+    bool went_wrong = true;
+    for (unsigned nth = 1; went_wrong; ++nth) {
+        trouble(nth);
+        const bool done = set(some);
+        went_wrong = trouble(0);
+        expect(done ? of_some : of_none, "whose services change when the device is full");
+        (void)set(none);
+        expect(of_none, "that has none of its services any more");
     }
 }
 

@@ -21,6 +21,9 @@ void play_full_device(dr::Eswitch& eswitch, const std::function<bool(unsigned nt
 /// A Geneve option comes while the device is full, and another one while that is there.
 void play_options(dr::Eswitch& eswitch, const std::function<bool(unsigned nth)>& trouble);
 
+/// What megaflows lead to is in the device before them, and goes when no packet is under way to it.
+void play_syncs(dr::Eswitch& eswitch, bool has_samplers);
+
 /// Megaflows that differ in what no device matches, in a tag, or in what software is to do: each has its own
 /// actions.
 void play_alike(dr::Eswitch& eswitch, bool has_samplers);
@@ -60,5 +63,9 @@ void play_sampled_mirror(dr::Eswitch& eswitch, dr::CopyKind mirror, bool has_sam
 
 /// Copies for a mirror are led to another queue, and to another one again.
 void play_next_queue(const dr::Eswitch& eswitch, dr::CopyKind mirror, const std::function<void()>& lead_to_next);
+
+/// A mirror's services are set before it has a queue, while it has none, in another order, and while calls fail.
+void play_services(dr::Eswitch& eswitch, dr::CopyKind mirror, const std::function<bool(unsigned nth)>& trouble,
+                   const std::function<void()>& lead);
 
 }  // namespace ovsdr::differential
