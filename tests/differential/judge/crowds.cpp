@@ -14,7 +14,7 @@
 #include "tests/differential/judge/frames.hpp"
 #include "tests/differential/judge/megaflows.hpp"
 #include "tests/differential/judge/scene.hpp"
-#include "tests/differential/judge/syncs.hpp"
+#include "tests/differential/judge/provider_calls.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
 #include "tests/unit/offload/tunnel_headers.hpp"
 

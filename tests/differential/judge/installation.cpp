@@ -13,7 +13,7 @@
 #include "offload/dr/device/ib_port.hpp"
 #include "tests/differential/judge/never_offloaded.hpp"
 #include "tests/differential/judge/scenes.hpp"
-#include "tests/differential/judge/syncs.hpp"
+#include "tests/differential/judge/provider_calls.hpp"
 
 namespace ovsdr::differential {
 
@@ -82,7 +82,9 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
                            const Trouble& trouble, std::function<void()> fail_next_read)
     : scenario_(scenario), connectx_5_(format == 0), ovs_(ovs), verdict_(verdict), expectations_(scenario, format),
       fail_next_read_(std::move(fail_next_read)), version_of_(scenario.ufids, -1) {
-    expect_waits(2, "an eswitch", [] { return dr::Eswitch::open("mlx5_0").has_value(); });
+    const auto opens = [] { return dr::Eswitch::open("mlx5_0").has_value(); };
+    expect_waits(2, "an eswitch", opens);
+    expect_makes("an eswitch", opens);
     eswitch_ = open_eswitch(trouble);
     came_up_.resize(port_length);
     for (std::size_t port = 0; port < port_length; ++port) {
@@ -141,13 +143,18 @@ void Installation::check_syncs() {
     const dr::CopyKind kind = judged_copies[0];
     expect_drains(1, "another queue for copies", [&] { replace_copy_queue(kind); });
     expect_drains(3, "a queue for copies that goes", [&] { eswitch_->stop_copies(kind); });
-    expect_waits(1, "a queue for copies that comes again",
-                 [&] { return eswitch_->lead_copies(kind, copy_queue(kind).qp()).has_value(); });
-    constexpr std::size_t port = 0;
+    const auto leads = [&] { return eswitch_->lead_copies(kind, copy_queue(kind).qp()).has_value(); };
+    expect_waits(1, "a queue for copies that comes again", leads);
+    eswitch_->stop_copies(kind);
+    expect_makes("a queue for copies", leads);
+    constexpr std::size_t port = 1;   // with queues by kind
     expect_drains(1, "another queue of a port", [&] { switch_queues(port); });
     forget_old_queues();
     expect_drains(3, "a port that goes", [&] { eswitch_->detach_port(dr::VportId{ports[port].vport}); });
-    expect_waits(2, "a port", [&] { return eswitch_->attach_port(spec_of(port)).has_value(); });
+    const auto attaches = [&] { return eswitch_->attach_port(spec_of(port)).has_value(); };
+    expect_waits(2, "a port", attaches);
+    eswitch_->detach_port(dr::VportId{ports[port].vport});
+    expect_makes("a port", attaches);
 }
 
 dr::PortSpec Installation::spec_of(std::size_t port) const {

@@ -296,6 +296,7 @@ std::vector<Row> odd_orders(const Headers& headers) {
     return {
         {"two outputs to one port", plain().output(out_port).output(out_port)},
         {"two outputs to one port", plain().output(host_port).output(host_port)},
+        {"output to a port that is no dr port of this device", plain().output(vxlan_port)},
         {"more than two push_vlan", plain().push(1).push(2).push(3).output(out_port)},
         {"pop_vlan of packets that may have no tag", from_vport().vlan(5).vlan_limit(2).pop().pop().output(out_port)},
         {"set behind tnl_push",

@@ -18,7 +18,7 @@
 #include "tests/differential/judge/megaflows.hpp"
 #include "tests/differential/judge/scene.hpp"
 #include "tests/differential/judge/software_parts.hpp"
-#include "tests/differential/judge/syncs.hpp"
+#include "tests/differential/judge/provider_calls.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
 #include "tests/unit/offload/tunnel_headers.hpp"
 
@@ -44,18 +44,32 @@ std::set<std::uint16_t> priorities_of(const dr::Eswitch& eswitch, dr::CopyKind m
 }
 
 /// Puts it again and again, each time with another of the calls failing that make something for it, until none fails;
-/// `check` is called each time when it is in the NIC, and it goes.
+/// `check` is called each time when it is in the NIC, and it goes. `before`: what it is before that.
 void put_with_failing_calls(dr::Eswitch& eswitch, const std::function<bool(unsigned nth)>& trouble,
-                            const MegaflowBuilder& megaflow, const char* which, const auto& check) {
+                            const MegaflowBuilder& megaflow, const char* which, const auto& check,
+                            const MegaflowBuilder* before = nullptr) {
+    const auto put = [&](const MegaflowBuilder& it) {
+        return std::holds_alternative<std::monostate>(eswitch.put(second, it));
+    };
+    const auto comes = [&] {
+        const bool had_one = before == nullptr || put(*before);
+        const bool done = put(megaflow);
+        expect_taken(eswitch, which);
+        return had_one && done;
+    };
     bool went_wrong = true;
     for (unsigned nth = 1; went_wrong; ++nth) {
         trouble(nth);
-        (void)eswitch.put(second, megaflow);
+        (void)comes();
         went_wrong = trouble(0);
-        expect_taken(eswitch, which);
         check();
         (void)eswitch.del(second);
     }
+    expect_makes("a megaflow", [&] {
+        const bool done = comes();
+        (void)eswitch.del(second);
+        return done;
+    });
 }
 
 }  // namespace
@@ -125,8 +139,11 @@ void play_full_device(dr::Eswitch& eswitch, const std::function<bool(unsigned nt
         megaflows.push_back(from_port().software("work").output(to));
         megaflows.push_back(from_port().software("work", 64).for_sampler("one").output(to));
     }
+    const MegaflowBuilder plain = from_port().output(other);
     for (const MegaflowBuilder& megaflow : megaflows) {
-        put_with_failing_calls(eswitch, trouble, megaflow, "that came when the device was full", [] {});
+        for (const MegaflowBuilder* before : {static_cast<const MegaflowBuilder*>(nullptr), &plain}) {
+            put_with_failing_calls(eswitch, trouble, megaflow, "that came when the device was full", [] {}, before);
+        }
     }
     (void)eswitch.del(root);
     (void)eswitch.remove_meter(number);
@@ -408,6 +425,8 @@ void play_services(dr::Eswitch& eswitch, dr::CopyKind mirror, const std::functio
     const auto set = [&](const auto& services) {
         return eswitch.set_mirror_port(dr::OdpPort{mirror_port}, mirror, {.services = services}).has_value();
     };
+    expect_makes("services of a mirror", [&] { return set(some); });
+    (void)set(none);
     const auto rules = [&] {
         std::uint64_t rules = 0;
         for (const auto& [edge, traffic] : eswitch.graph().edges) {

@@ -1,6 +1,6 @@
-// The calls by which offload/ waits for the device: the mlx5dv_dr_domain_sync() of this program stands in front of the
-// provider's, counts them, and makes one fail. A wait: until rules are in the device (Domain::wait_written()). A drain:
-// until no packet is under way on rules that went, too (Domain::drain()).
+// The calls of offload/ to its provider that this program stands in front of: it counts those that wait, and makes one
+// fail that waits, or that makes something. A wait: until rules are in the device (Domain::wait_written()). A drain:
+// until no packet is under way on rules that went, too (Domain::drain()). What is made: tables, matchers, rules, actions.
 //
 // Threads: any. Errors: std::runtime_error.
 #pragma once
@@ -22,6 +22,9 @@ bool fail_wait(unsigned nth);
 /// `attempt` waits so many times: with each of them failing in turn it fails, too, else it succeeds. It leaves nothing
 /// behind where it fails. `what`: begins a sentence.
 void expect_waits(unsigned times, const char* what, const std::function<bool()>& attempt);
+
+/// The same of what it makes, one thing at least. With no memory for it.
+void expect_makes(const char* what, const std::function<bool()>& attempt);
 
 /// At least so many times. Others may drain, too, while `change` is under way.
 void expect_drains(unsigned times, const char* what, const std::function<void()>& change);
