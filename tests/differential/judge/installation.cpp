@@ -112,7 +112,13 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
     if (!connectx_5_) play_samplers(*eswitch_);
     play_sampled_mirror(*eswitch_, mirror_copies, !connectx_5_);
     check_never_offloaded(*eswitch_, [] {});   // while no other megaflow is in the way
-    play_next_queue(*eswitch_, mirror_copies, [this] { replace_copy_queue(mirror_copies); });
+    play_next_queue(*eswitch_, [this] { replace_copy_queue(mirror_copies); });
+    for (std::size_t port = 0; port < 2; ++port) {
+        play_next_queue(*eswitch_, [&] {
+            switch_queues(port);
+            forget_old_queues();
+        });
+    }
     play_services(*eswitch_, mirror_copies, trouble, [this] { lead_copies(mirror_copies); });
 }
 

@@ -269,7 +269,7 @@ std::vector<Row> odd_lists(const Headers& headers) {
     return {
         {"output to the in_port", plain().output(in_port)},
         {"output to a port that is no dr port of this device", plain().output(nobody)},
-        {"output to a port that is no dr port of this device", plain().output(vxlan_port)},
+        {"output to a port that is no dr port of this device", plain().output(vxlan_port).output(out_port)},
         {"push_vlan", plain().push(5, odd_tpid).output(out_port)},
         {"recirc to the table that it comes from", plain().behind(recirc_id).recirc(recirc_id)},
         {"recirc twice to one recirc_id", plain().recirc(recirc_id).recirc(recirc_id)},
@@ -296,7 +296,7 @@ std::vector<Row> odd_orders(const Headers& headers) {
     return {
         {"two outputs to one port", plain().output(out_port).output(out_port)},
         {"two outputs to one port", plain().output(host_port).output(host_port)},
-        {"output to a port that is no dr port of this device", plain().output(vxlan_port)},
+        {"output to a port that is no dr port of this device", plain().output(vxlan_port).output(out_port)},
         {"more than two push_vlan", plain().push(1).push(2).push(3).output(out_port)},
         {"pop_vlan of packets that may have no tag", from_vport().vlan(5).vlan_limit(2).pop().pop().output(out_port)},
         {"set behind tnl_push",

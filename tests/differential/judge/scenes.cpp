@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <map>
 #include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -29,18 +31,15 @@ namespace {
 using dr::test::MegaflowBuilder;
 using namespace scene;
 
-/// Of the rules that lead copies to the mirror.
-std::set<std::uint16_t> priorities_of(const dr::Eswitch& eswitch, dr::CopyKind mirror) {
-    const dr::Graph graph = eswitch.graph();
-    std::set<std::uint16_t> priorities;
-    for (const auto& [edge, traffic] : graph.edges) {
-        if (edge.to != dr::name_of(mirror)) continue;
-        for (const dr::Graph::Matcher& matcher : graph.tables.at(edge.from).matchers) {
-            if (matcher.number == edge.matcher) priorities.insert(matcher.priority);
-        }
+/// Of the tables that lead packets to queues, by table and priority.
+std::map<std::pair<std::string, std::uint16_t>, std::uint64_t> rules_to_queues(const dr::Eswitch& eswitch) {
+    std::map<std::pair<std::string, std::uint16_t>, std::uint64_t> rules;
+    for (const auto& [node, table] : eswitch.graph().tables) {
+        if (table.domain != "NIC_RX") continue;
+        for (const dr::Graph::Matcher& matcher : table.matchers) rules[{node, matcher.priority}] += matcher.rules;
     }
-    if (priorities.empty()) throw std::runtime_error("the graph does not lead to the mirror");
-    return priorities;
+    std::erase_if(rules, [](const auto& row) { return row.second == 0; });
+    return rules;
 }
 
 /// Puts it again and again, each time with another of the calls failing that make something for it, until none fails;
@@ -406,15 +405,15 @@ void play_sampled_mirror(dr::Eswitch& eswitch, dr::CopyKind mirror, bool has_sam
     (void)eswitch.del(second);
 }
 
-void play_next_queue(const dr::Eswitch& eswitch, dr::CopyKind mirror, const std::function<void()>& lead_to_next) {
-    const auto first_ones = priorities_of(eswitch, mirror);
+void play_next_queue(const dr::Eswitch& eswitch, const std::function<void()>& lead_to_next) {
+    const auto first_ones = rules_to_queues(eswitch);
     lead_to_next();
-    if (priorities_of(eswitch, mirror) == first_ones) {
-        throw std::runtime_error("rules to a mirror's next queue are beside those to the one before");
+    if (rules_to_queues(eswitch) == first_ones) {
+        throw std::runtime_error("rules to a next queue are beside those to the one before");
     }
     lead_to_next();
-    if (priorities_of(eswitch, mirror) != first_ones) {
-        throw std::runtime_error("rules to a mirror's queues do not come back to the priority of before");
+    if (rules_to_queues(eswitch) != first_ones) {
+        throw std::runtime_error("rules to queues do not come back to the priority of before");
     }
 }
 
@@ -443,8 +442,8 @@ void play_services(dr::Eswitch& eswitch, dr::CopyKind mirror, const std::functio
     if (!set(some)) throw std::runtime_error("a mirror does not take services");
     const std::uint64_t of_some = rules();
     if (of_some == of_none) throw std::runtime_error("a mirror has no rules for its services");
-    const auto priorities = priorities_of(eswitch, mirror);
-    if (!set(turned) || priorities_of(eswitch, mirror) != priorities) {
+    const auto with_some = rules_to_queues(eswitch);
+    if (!set(turned) || rules_to_queues(eswitch) != with_some) {
         throw std::runtime_error("a mirror's rules are made anew for the same services");
     }
     eswitch.stop_copies(mirror);
