@@ -67,6 +67,29 @@ void until_there_is_room(const char* what, const Installation::Trouble& trouble,
     throw std::runtime_error(std::string(what) + " finds no room");
 }
 
+std::unique_ptr<slowpath::PortQueue> queue_for_copies(const dr::Eswitch& eswitch, Result<void>& made) {
+    const dr::IbPort ib_port = checked(dr::find_ib_port(eswitch.context(), dr::VportId{wire_vport}));
+    auto queue = slowpath::PortQueue::create({.context = eswitch.context(),
+                                              .pd = eswitch.pd(),
+                                              .ib_port = ib_port.number,
+                                              .receive_length = copies_that_wait});
+    if (queue) return std::move(*queue);
+    made = tl::unexpected(std::move(queue.error()));
+    return nullptr;
+}
+
+/// The first queue for copies, which brings the table of all.
+bool open_with_copies() {
+    const auto opened = dr::Eswitch::open("mlx5_0");
+    if (!opened) return false;
+    Result<void> made;
+    const auto queue = queue_for_copies(**opened, made);
+    if (!queue) throw std::runtime_error(made.error().what);
+    const bool done = (*opened)->lead_copies(judged_copies[0], queue->qp()).has_value();
+    (*opened)->stop_copies(judged_copies[0]);
+    return done;
+}
+
 /// Each call that opening makes fails in turn. libmlx5 does without some of them: what opens then is closed again.
 std::shared_ptr<dr::Eswitch> open_eswitch(const Installation::Trouble& trouble) {
     for (unsigned nth = 1;; ++nth) {
@@ -82,17 +105,19 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
                            const Trouble& trouble, std::function<void()> fail_next_read)
     : scenario_(scenario), connectx_5_(format == 0), ovs_(ovs), verdict_(verdict), expectations_(scenario, format),
       fail_next_read_(std::move(fail_next_read)), version_of_(scenario.ufids, -1) {
-    const auto opens = [] { return dr::Eswitch::open("mlx5_0").has_value(); };
-    expect_waits(2, "an eswitch", opens);
-    expect_makes("an eswitch", opens);
+    expect_waits(4, "an eswitch with a queue for copies", open_with_copies);
+    expect_makes("an eswitch with a queue for copies", open_with_copies);
     eswitch_ = open_eswitch(trouble);
     came_up_.resize(port_length);
     for (std::size_t port = 0; port < port_length; ++port) {
         queues_.emplace_back(*eswitch_, dr::VportId{ports[port].vport}, port % 2 != 0);
         attach(port, trouble);
     }
-    set_copy_queues_up(trouble);
-    check_syncs();
+    for (const dr::CopyKind kind : judged_copies) {
+        make_copy_queue(kind);
+        lead_copies(kind, trouble);
+    }
+    check_queues();
     eswitch_->set_host_port(dr::OdpPort{host_port}, true);
     mirror({});
     for (const TunnelKind kind : tunnel_kinds) add_tunnel_port(kind);
@@ -130,22 +155,8 @@ Installation::~Installation() {
     queues_.clear();
 }
 
-/// The first kind's brings the table of all.
-void Installation::set_copy_queues_up(const Trouble& trouble) {
-    for (const dr::CopyKind kind : judged_copies) {
-        make_copy_queue(kind);
-        fail_wait(1);
-        const bool done = eswitch_->lead_copies(kind, copy_queue(kind).qp()).has_value();
-        if (!fail_wait(0) || done) throw std::runtime_error("copies are led where rules may not be");
-        (void)take_syncs();
-        lead_copies(kind, trouble);
-        const unsigned waits = take_syncs().waits, needed = kind == judged_copies[0] ? 2 : 1;
-        if (waits != needed) throw std::runtime_error(fmt::format("a queue for copies waits {} times", waits));
-    }
-}
-
 /// What leads to queues is in the device before packets are led there, and goes when none is under way to it.
-void Installation::check_syncs() {
+void Installation::check_queues() {
     const dr::CopyKind kind = judged_copies[0];
     expect_drains(1, "another queue for copies", [&] { replace_copy_queue(kind); });
     expect_drains(3, "a queue for copies that goes", [&] { eswitch_->stop_copies(kind); });
@@ -262,15 +273,11 @@ void Installation::add_tunnel_port(TunnelKind kind) {
 
 /// In place of the one that there is.
 void Installation::make_copy_queue(dr::CopyKind kind) {
-    const dr::IbPort ib_port = checked(dr::find_ib_port(eswitch_->context(), dr::VportId{wire_vport}));
-    until_there_is_room("a queue for copies", Installation::no_trouble, [&]() -> Result<void> {
-        auto queue = slowpath::PortQueue::create({.context = eswitch_->context(),
-                                                  .pd = eswitch_->pd(),
-                                                  .ib_port = ib_port.number,
-                                                  .receive_length = copies_that_wait});
-        if (!queue) return tl::unexpected(std::move(queue.error()));
-        old_copies_ = std::exchange(copy_queues_[index_of(kind)], std::move(*queue));
-        return {};
+    until_there_is_room("a queue for copies", Installation::no_trouble, [&] {
+        Result<void> made;
+        auto queue = queue_for_copies(*eswitch_, made);
+        if (queue) old_copies_ = std::exchange(copy_queues_[index_of(kind)], std::move(queue));
+        return made;
     });
 }
 

@@ -76,8 +76,7 @@ public:
     void check_copies(const dr::PerCopyKind<std::uint64_t>& came) const;
 
 private:
-    void set_copy_queues_up(const Trouble& trouble);
-    void check_syncs();
+    void check_queues();
     [[nodiscard]] dr::PortSpec spec_of(std::size_t port) const;
     void attach(std::size_t port, const Trouble& trouble = no_trouble);
     void add_tunnel_port(TunnelKind kind);

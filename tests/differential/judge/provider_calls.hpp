@@ -1,6 +1,6 @@
 // The calls of offload/ to its provider that this program stands in front of: it counts those that wait, and makes one
 // fail that waits, or that makes something. A wait: until rules are in the device (Domain::wait_written()). A drain:
-// until no packet is under way on rules that went, too (Domain::drain()). What is made: tables, matchers, rules, actions.
+// until no packet is under way on rules that went, too (Domain::drain()). Made are tables, matchers, rules and actions.
 //
 // Threads: any. Errors: std::runtime_error.
 #pragma once
