@@ -79,15 +79,14 @@ std::unique_ptr<slowpath::PortQueue> queue_for_copies(const dr::Eswitch& eswitch
 }
 
 /// The first queue for copies, which brings the table of all.
-bool open_with_copies() {
-    const auto opened = dr::Eswitch::open("mlx5_0");
-    if (!opened) return false;
+Result<void> open_with_copies() {
+    auto opened = dr::Eswitch::open("mlx5_0");
+    if (!opened) return tl::unexpected(std::move(opened.error()));
     Result<void> made;
     const auto queue = queue_for_copies(**opened, made);
-    if (!queue) throw std::runtime_error(made.error().what);
-    const bool done = (*opened)->lead_copies(judged_copies[0], queue->qp()).has_value();
+    if (queue) made = (*opened)->lead_copies(judged_copies[0], queue->qp());
     (*opened)->stop_copies(judged_copies[0]);
-    return done;
+    return made;
 }
 
 /// Each call that opening makes fails in turn. libmlx5 does without some of them: what opens then is closed again.
@@ -140,7 +139,7 @@ Installation::Installation(const Scenario& scenario, const OvsJudge& ovs, unsign
     play_next_queue(*eswitch_, [this] { replace_copy_queue(mirror_copies); });
     for (std::size_t port = 0; port < 2; ++port) {
         play_next_queue(*eswitch_, [&] {
-            switch_queues(port);
+            switch_queues(port, !queues_[port].by_kind().empty());
             forget_old_queues();
         });
     }
@@ -160,15 +159,15 @@ void Installation::check_queues() {
     const dr::CopyKind kind = judged_copies[0];
     expect_drains(1, "another queue for copies", [&] { replace_copy_queue(kind); });
     expect_drains(3, "a queue for copies that goes", [&] { eswitch_->stop_copies(kind); });
-    const auto leads = [&] { return eswitch_->lead_copies(kind, copy_queue(kind).qp()).has_value(); };
+    const auto leads = [&] { return eswitch_->lead_copies(kind, copy_queue(kind).qp()); };
     expect_waits(1, "a queue for copies that comes again", leads);
     eswitch_->stop_copies(kind);
     expect_makes("a queue for copies", leads);
     constexpr std::size_t port = 1;   // with queues by kind
-    expect_drains(1, "another queue of a port", [&] { switch_queues(port); });
+    expect_drains(1, "another queue of a port", [&] { switch_queues(port, true); });
     forget_old_queues();
     expect_drains(3, "a port that goes", [&] { eswitch_->detach_port(dr::VportId{ports[port].vport}); });
-    const auto attaches = [&] { return eswitch_->attach_port(spec_of(port)).has_value(); };
+    const auto attaches = [&] { return eswitch_->attach_port(spec_of(port)); };
     expect_waits(2, "a port", attaches);
     eswitch_->detach_port(dr::VportId{ports[port].vport});
     expect_makes("a port", attaches);
@@ -193,10 +192,12 @@ void Installation::attach(std::size_t port, const Trouble& trouble) {
 }
 
 /// To one queue from several, and back. Those of before stay for a while.
-void Installation::switch_queues(std::size_t port) {
+void Installation::switch_queues(std::size_t port) { switch_queues(port, queues_[port].by_kind().empty()); }
+
+void Installation::switch_queues(std::size_t port, bool has_kinds) {
     forget_old_queues();
     const dr::VportId vport{ports[port].vport};
-    PortQueues next(*eswitch_, vport, queues_[port].by_kind().empty());
+    PortQueues next(*eswitch_, vport, has_kinds);
     std::uint64_t led_up = 0;
     until_there_is_room("another queue", Installation::no_trouble, [&]() -> Result<void> {
         fail_next_read_();

@@ -84,6 +84,7 @@ private:
     void lead_copies(dr::CopyKind kind, const Trouble& trouble = no_trouble);
     void replace_copy_queue(dr::CopyKind kind);
     void switch_queues(std::size_t port);
+    void switch_queues(std::size_t port, bool has_kinds);
     void forget_old_queues();
     void police(std::uint32_t odp);
     void flush(std::uint32_t odp);

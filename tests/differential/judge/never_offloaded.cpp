@@ -269,7 +269,7 @@ std::vector<Row> odd_lists(const Headers& headers) {
     return {
         {"output to the in_port", plain().output(in_port)},
         {"output to a port that is no dr port of this device", plain().output(nobody)},
-        {"output to a port that is no dr port of this device", plain().output(vxlan_port).output(out_port)},
+        {"output to a port that is no dr port of this device", plain().output(vxlan_port)},
         {"push_vlan", plain().push(5, odd_tpid).output(out_port)},
         {"recirc to the table that it comes from", plain().behind(recirc_id).recirc(recirc_id)},
         {"recirc twice to one recirc_id", plain().recirc(recirc_id).recirc(recirc_id)},

@@ -5,8 +5,12 @@
 #include <infiniband/mlx5dv.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <mutex>
 #include <stdexcept>
+#include <string>
+#include <type_traits>
 #include <utility>
 
 namespace ovsdr::differential {
@@ -33,7 +37,7 @@ private:
 
 struct State {
     std::mutex mutex;
-    Syncs seen;
+    unsigned drains = 0;         ///< since they were taken
     Failure wait, make;
     bool repeats_wait = false;   ///< the next one is the one that failed, asked again
 };
@@ -47,11 +51,10 @@ bool fails_to_sync(bool is_drain) {
     State& now = state();
     const std::lock_guard lock(now.mutex);
     if (is_drain) {
-        ++now.seen.drains;
+        ++now.drains;
         return false;
     }
     if (std::exchange(now.repeats_wait, false)) return true;
-    ++now.seen.waits;
     return now.repeats_wait = now.wait.happens();
 }
 
@@ -61,46 +64,13 @@ bool fails_to_make() {
     return now.make.happens();
 }
 
-bool fail_make(unsigned nth) {
+unsigned take_drains() {
     State& now = state();
     const std::lock_guard lock(now.mutex);
-    return now.make.arm(nth);
+    return std::exchange(now.drains, 0);
 }
 
-/// How many calls of the kind the attempt makes.
-unsigned count_calls(bool (*fail)(unsigned nth), const char* what, const std::function<bool()>& attempt) {
-    for (unsigned nth = 1;; ++nth) {
-        fail(nth);
-        const bool done = attempt();
-        const bool has_failed = fail(0);
-        if (has_failed && done) throw std::runtime_error(fmt::format("{} is there, and part of it is not", what));
-        if (!has_failed && !done) throw std::runtime_error(fmt::format("{} is not there", what));
-        if (done) return nth - 1;
-    }
-}
-
-/// The provider's function of the name of one here.
-template <typename Function>
-Function* next(Function* /*here*/, const char* name) {
-    return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-}
-
-template <typename Made, typename... Parameters>
-Made* make(Made* (*here)(Parameters...), const char* name, std::type_identity_t<Parameters>... arguments) {
-    auto* const provider = next(here, name);
-    if (provider != nullptr && !fails_to_make()) return provider(arguments...);
-    errno = provider == nullptr ? ENOSYS : ENOMEM;
-    return nullptr;
-}
-
-}  // namespace
-
-Syncs take_syncs() {
-    State& now = state();
-    const std::lock_guard lock(now.mutex);
-    return std::exchange(now.seen, {});
-}
-
+/// The `nth` wait from now on (1: the next one) fails; 0: none. Tells whether the one of before has failed.
 bool fail_wait(unsigned nth) {
     State& now = state();
     const std::lock_guard lock(now.mutex);
@@ -108,20 +78,66 @@ bool fail_wait(unsigned nth) {
     return now.wait.arm(nth);
 }
 
-void expect_waits(unsigned times, const char* what, const std::function<bool()>& attempt) {
-    const unsigned waits = count_calls(fail_wait, what, attempt);
+bool fail_make(unsigned nth) {
+    State& now = state();
+    const std::lock_guard lock(now.mutex);
+    return now.make.arm(nth);
+}
+
+/// How many calls of the kind the attempt makes.
+unsigned count_calls(const char* kind, bool (*fail)(unsigned nth), const char* what,
+                     const std::function<Result<void>()>& attempt) {
+    constexpr unsigned most = 1000;
+    for (unsigned nth = 1; nth != most; ++nth) {
+        fail(nth);
+        const Result<void> done = attempt();
+        const bool has_failed = fail(0);
+        if (has_failed == done.has_value()) {
+            throw std::runtime_error(fmt::format("{} {} when call {} that {} {}", what, done ? "is said to be there" :
+                                                 "is not there: " + done.error().what, nth, kind,
+                                                 has_failed ? "has failed" : "has not failed"));
+        }
+        if (done) return nth - 1;
+    }
+    throw std::runtime_error(fmt::format("{} has no end of calls that {}", what, kind));
+}
+
+/// The provider's function of the name of one here.
+template <typename Function>
+Function* next(Function* /*here*/, const char* name) {
+    auto* const found = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+    if (found == nullptr) {
+        fmt::print(stderr, "the provider has no {}\n", name);
+        std::abort();
+    }
+    return found;
+}
+
+template <typename Made, typename... Parameters>
+Made* make(Made* (*here)(Parameters...), const char* name, std::type_identity_t<Parameters>... arguments) {
+    auto* const provider = next(here, name);
+    if (!fails_to_make()) return provider(arguments...);
+    errno = ENOMEM;
+    return nullptr;
+}
+
+}  // namespace
+
+void expect_waits(unsigned times, const char* what, const std::function<Result<void>()>& attempt) {
+    const unsigned waits = count_calls("waits", fail_wait, what, attempt);
     if (waits == times) return;
     throw std::runtime_error(fmt::format("{} waits {} times for its rules, not {} times", what, waits, times));
 }
 
-void expect_makes(const char* what, const std::function<bool()>& attempt) {
-    if (count_calls(fail_make, what, attempt) == 0) throw std::runtime_error(fmt::format("{} makes nothing", what));
+void expect_makes(const char* what, const std::function<Result<void>()>& attempt) {
+    const unsigned calls = count_calls("makes something", fail_make, what, attempt);
+    if (calls == 0) throw std::runtime_error(fmt::format("{} makes nothing", what));
 }
 
 void expect_drains(unsigned times, const char* what, const std::function<void()>& change) {
-    (void)take_syncs();
+    (void)take_drains();
     change();
-    const unsigned drains = take_syncs().drains;
+    const unsigned drains = take_drains();
     if (drains >= times) return;
     throw std::runtime_error(fmt::format("{} drains {} times, not {} times", what, drains, times));
 }
@@ -130,14 +146,15 @@ void expect_drains(unsigned times, const char* what, const std::function<void()>
 
 using ovsdr::differential::make;
 
-// The linker takes these for the program's own calls; the provider's, whichever is loaded, come behind them.
+// The linker takes these for the program's own calls; the provider's, whichever is loaded, come behind them. libmlx5's
+// own calls of these come here, too: it makes some where a ConnectX-5 samples in the FDB, and for connections, neither
+// of which offload/ asks for.
 extern "C" {
 
 #pragma GCC visibility push(default)
 
 int mlx5dv_dr_domain_sync(mlx5dv_dr_domain* domain, std::uint32_t flags) {
     auto* const provider = ovsdr::differential::next(&mlx5dv_dr_domain_sync, __func__);
-    if (provider == nullptr) return ENOSYS;
     const bool is_drain = (flags & MLX5DV_DR_DOMAIN_SYNC_FLAGS_HW) != 0;
     return ovsdr::differential::fails_to_sync(is_drain) ? EIO : provider(domain, flags);
 }

@@ -7,24 +7,17 @@
 
 #include <functional>
 
+#include "offload/dr/result.hpp"
+
 namespace ovsdr::differential {
 
-struct Syncs {
-    unsigned waits = 0, drains = 0;
-};
-/// That have been called since the call before.
-Syncs take_syncs();
+/// `attempt` waits so many times: with each of them failing in turn, and when it is asked again, too, it fails, else it
+/// succeeds. It leaves nothing behind where it fails. `what`: begins a sentence.
+void expect_waits(unsigned times, const char* what, const std::function<Result<void>()>& attempt);
 
-/// The `nth` wait from now on (1: the next one) fails, and so does that which repeats it; 0: none. Tells whether the
-/// one of before has failed.
-bool fail_wait(unsigned nth);
-
-/// `attempt` waits so many times: with each of them failing in turn it fails, too, else it succeeds. It leaves nothing
-/// behind where it fails. `what`: begins a sentence.
-void expect_waits(unsigned times, const char* what, const std::function<bool()>& attempt);
-
-/// The same of what it makes, one thing at least. With no memory for it.
-void expect_makes(const char* what, const std::function<bool()>& attempt);
+/// The same of what it makes, one thing at least: there is no memory for it. What an attempt that failed keeps all the
+/// same is not made by the next one, and does not fail.
+void expect_makes(const char* what, const std::function<Result<void>()>& attempt);
 
 /// At least so many times. Others may drain, too, while `change` is under way.
 void expect_drains(unsigned times, const char* what, const std::function<void()>& change);

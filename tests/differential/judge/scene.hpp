@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "offload/dr/eswitch.hpp"
+#include "offload/dr/result.hpp"
 
 namespace ovsdr::differential::scene {
 
@@ -20,6 +21,8 @@ inline constexpr std::uint32_t here = 0xFFFFF0, there = 0xFFFFF1, near = 0xFFFFF
 inline constexpr std::chrono::milliseconds patience = 10s, glance = 4ms;
 
 [[nodiscard]] bool is_in_nic(dr::Eswitch& eswitch, const dr::Ufid& ufid);
+/// An error, too, where it is refused.
+[[nodiscard]] Result<void> put(dr::Eswitch& eswitch, const dr::Ufid& ufid, const ovsdr_megaflow& megaflow);
 /// It may be refused, or wait. `which`: goes on "a megaflow is in the NIC".
 void expect_refused(dr::Eswitch& eswitch, const char* which);
 /// Sooner or later. `which`: goes on "a megaflow is not in the NIC".

@@ -43,18 +43,17 @@ std::map<std::pair<std::string, std::uint16_t>, std::uint64_t> rules_to_queues(c
 }
 
 /// Puts it again and again, each time with another of the calls failing that make something for it, until none fails;
-/// `check` is called each time when it is in the NIC, and it goes. `before`: what it is before that.
+/// `check` is called each time when it is in the NIC, and it goes. `before`: what it is before that. `prepare`: is
+/// called first.
 void put_with_failing_calls(dr::Eswitch& eswitch, const std::function<bool(unsigned nth)>& trouble,
                             const MegaflowBuilder& megaflow, const char* which, const auto& check,
-                            const MegaflowBuilder* before = nullptr) {
-    const auto put = [&](const MegaflowBuilder& it) {
-        return std::holds_alternative<std::monostate>(eswitch.put(second, it));
-    };
-    const auto comes = [&] {
-        const bool had_one = before == nullptr || put(*before);
-        const bool done = put(megaflow);
+                            const MegaflowBuilder* before = nullptr, const std::function<void()>& prepare = [] {}) {
+    const auto comes = [&]() -> Result<void> {
+        prepare();
+        const Result<void> first = before == nullptr ? Result<void>() : put(eswitch, second, *before);
+        const Result<void> done = put(eswitch, second, megaflow);
         expect_taken(eswitch, which);
-        return had_one && done;
+        return first ? done : first;
     };
     bool went_wrong = true;
     for (unsigned nth = 1; went_wrong; ++nth) {
@@ -65,7 +64,7 @@ void put_with_failing_calls(dr::Eswitch& eswitch, const std::function<bool(unsig
         (void)eswitch.del(second);
     }
     expect_makes("a megaflow", [&] {
-        const bool done = comes();
+        const Result<void> done = comes();
         (void)eswitch.del(second);
         return done;
     });
@@ -123,7 +122,6 @@ void play_full_device(dr::Eswitch& eswitch, const std::function<bool(unsigned nt
     const auto from_port = [] { return MegaflowBuilder(ports[0].odp).ipv4().proto(protocol_udp).ports(1, 53); };
     const std::uint32_t to = ports[1].odp, other = ports[2].odp;
     const auto header = dr::test::vxlan();
-    eswitch.set_meter(number, {.rate = 1000, .burst = 100});
     (void)eswitch.put(root, MegaflowBuilder(uplink).ipv4().proto(protocol_gre).tunnel_pop(gre_port));
     std::vector<MegaflowBuilder> megaflows{
         from_port().output(to).push(7).output(other),
@@ -139,9 +137,14 @@ void play_full_device(dr::Eswitch& eswitch, const std::function<bool(unsigned nt
         megaflows.push_back(from_port().software("work", 64).for_sampler("one").output(to));
     }
     const MegaflowBuilder plain = from_port().output(other);
+    const auto renew_meter = [&] {
+        (void)eswitch.remove_meter(number);
+        eswitch.set_meter(number, {.rate = 1000, .burst = 100});
+    };
     for (const MegaflowBuilder& megaflow : megaflows) {
         for (const MegaflowBuilder* before : {static_cast<const MegaflowBuilder*>(nullptr), &plain}) {
-            put_with_failing_calls(eswitch, trouble, megaflow, "that came when the device was full", [] {}, before);
+            put_with_failing_calls(eswitch, trouble, megaflow, "that came when the device was full", [] {}, before,
+                                   renew_meter);
         }
     }
     (void)eswitch.del(root);
@@ -163,9 +166,9 @@ void play_options(dr::Eswitch& eswitch, const std::function<bool(unsigned nth)>&
 }
 
 void play_syncs(dr::Eswitch& eswitch, bool has_samplers) {
-    const auto put = [&](const dr::Ufid& ufid, const MegaflowBuilder& megaflow) {
+    const auto putting = [&](const dr::Ufid& ufid, const MegaflowBuilder& megaflow) {
         return [&eswitch, ufid, megaflow] {
-            const bool done = std::holds_alternative<std::monostate>(eswitch.put(ufid, megaflow));
+            const Result<void> done = put(eswitch, ufid, megaflow);
             if (!done) (void)eswitch.del(ufid);
             return done;
         };
@@ -173,19 +176,20 @@ void play_syncs(dr::Eswitch& eswitch, bool has_samplers) {
     const auto plain = [] { return MegaflowBuilder(ports[0].odp).ipv4(); };
     const auto udp = [&] { return plain().proto(protocol_udp); };
     const auto other = [] { return MegaflowBuilder(ports[2].odp).ipv4(); };
-    expect_waits(0, "a megaflow", put(first, plain().output(ports[1].odp)));
-    expect_waits(2, "a megaflow's new table", put(second, udp().recirc(here)));
-    expect_waits(0, "a megaflow with a table that is there", put(third, other().recirc(here)));
+    expect_waits(0, "a megaflow", putting(first, plain().output(ports[1].odp)));
+    expect_waits(2, "a megaflow's new table", putting(second, udp().recirc(here)));
+    expect_waits(0, "a megaflow with a table that is there", putting(third, other().recirc(here)));
     expect_waits(1, "another rule of a megaflow", [&] {
-        return put(first, plain().output(ports[1].odp))() && put(first, plain().output(ports[2].odp))();
+        const Result<void> there = putting(first, plain().output(ports[1].odp))();
+        return there ? putting(first, plain().output(ports[2].odp))() : there;
     });
     expect_drains(1, "another rule of a megaflow", [&] { (void)eswitch.put(first, plain().output(ports[1].odp)); });
     for (const dr::Ufid& ufid : {first, second, third}) {
         expect_drains(1, "a megaflow that goes", [&] { (void)eswitch.del(ufid); });
     }
     if (!has_samplers) return;
-    expect_waits(1, "work for software", put(first, plain().software("work").output(ports[1].odp)));
-    expect_waits(0, "another megaflow with that work", put(second, udp().software("work").output(ports[2].odp)));
+    expect_waits(1, "work for software", putting(first, plain().software("work").output(ports[1].odp)));
+    expect_waits(0, "another megaflow with that work", putting(second, udp().software("work").output(ports[2].odp)));
     for (const dr::Ufid& ufid : {first, second}) (void)eswitch.del(ufid);
 }
 
@@ -413,7 +417,7 @@ void play_next_queue(const dr::Eswitch& eswitch, const std::function<void()>& le
     }
     lead_to_next();
     if (rules_to_queues(eswitch) != first_ones) {
-        throw std::runtime_error("rules to queues do not come back to the priority of before");
+        throw std::runtime_error("rules to queues do not come back to the priorities of before");
     }
 }
 
@@ -422,7 +426,7 @@ void play_services(dr::Eswitch& eswitch, dr::CopyKind mirror, const std::functio
     const std::vector<dr::MirrorSteering::Service> none, some{{protocol_udp, 53}, {protocol_tcp, 80}},
         turned{some[1], some[0], some[1]};
     const auto set = [&](const auto& services) {
-        return eswitch.set_mirror_port(dr::OdpPort{mirror_port}, mirror, {.services = services}).has_value();
+        return eswitch.set_mirror_port(dr::OdpPort{mirror_port}, mirror, {.services = services});
     };
     expect_makes("services of a mirror", [&] { return set(some); });
     (void)set(none);
@@ -439,24 +443,27 @@ void play_services(dr::Eswitch& eswitch, dr::CopyKind mirror, const std::functio
         }
     };
     const std::uint64_t of_none = rules();
-    if (!set(some)) throw std::runtime_error("a mirror does not take services");
+    if (const auto done = set(some); !done) throw std::runtime_error(done.error().what);
     const std::uint64_t of_some = rules();
     if (of_some == of_none) throw std::runtime_error("a mirror has no rules for its services");
     const auto with_some = rules_to_queues(eswitch);
-    if (!set(turned) || rules_to_queues(eswitch) != with_some) {
+    if (const auto done = set(turned); !done) throw std::runtime_error(done.error().what);
+    if (rules_to_queues(eswitch) != with_some) {
         throw std::runtime_error("a mirror's rules are made anew for the same services");
     }
     eswitch.stop_copies(mirror);
     lead();
     expect(of_some, "that comes again");
-    eswitch.stop_copies(mirror);
-    (void)set(none);
-    lead();
-    expect(of_none, "whose services went while it had no queue");
+    for (const auto& [services, wanted] : {std::pair{&none, of_none}, {&some, of_some}, {&none, of_none}}) {
+        eswitch.stop_copies(mirror);
+        (void)set(*services);
+        lead();
+        expect(wanted, "whose services changed while it had no queue");
+    }
     bool went_wrong = true;
     for (unsigned nth = 1; went_wrong; ++nth) {
         trouble(nth);
-        const bool done = set(some);
+        const bool done = set(some).has_value();
         went_wrong = trouble(0);
         expect(done ? of_some : of_none, "whose services change when the device is full");
         (void)set(none);

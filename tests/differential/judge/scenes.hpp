@@ -61,10 +61,10 @@ void play_samplers(dr::Eswitch& eswitch);
 /// A storage mirror wants one packet of two.
 void play_sampled_mirror(dr::Eswitch& eswitch, dr::CopyKind mirror, bool has_samplers);
 
-/// Packets are led to another queue of one kind, and to another one again.
+/// Packets are led to another queue like the one before, and to another one again.
 void play_next_queue(const dr::Eswitch& eswitch, const std::function<void()>& lead_to_next);
 
-/// A mirror's services are set before it has a queue, while it has none, in another order, and while calls fail.
+/// A mirror's services change while it has a queue and while it has none, in another order, and while calls fail.
 void play_services(dr::Eswitch& eswitch, dr::CopyKind mirror, const std::function<bool(unsigned nth)>& trouble,
                    const std::function<void()>& lead);
 
