@@ -129,6 +129,11 @@ void expect_waits(unsigned times, const char* what, const std::function<Result<v
     throw std::runtime_error(fmt::format("{} waits {} times for its rules, not {} times", what, waits, times));
 }
 
+void expect_makes(unsigned times, const char* what, const std::function<Result<void>()>& attempt) {
+    const unsigned calls = count_calls("makes something", fail_make, what, attempt);
+    if (calls != times) throw std::runtime_error(fmt::format("{} makes {} things, not {}", what, calls, times));
+}
+
 void expect_makes(const char* what, const std::function<Result<void>()>& attempt) {
     const unsigned calls = count_calls("makes something", fail_make, what, attempt);
     if (calls == 0) throw std::runtime_error(fmt::format("{} makes nothing", what));

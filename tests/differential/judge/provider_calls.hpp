@@ -15,8 +15,11 @@ namespace ovsdr::differential {
 /// succeeds. It leaves nothing behind where it fails. `what`: begins a sentence.
 void expect_waits(unsigned times, const char* what, const std::function<Result<void>()>& attempt);
 
-/// The same of what it makes, one thing at least: there is no memory for it. What an attempt that failed keeps all the
+/// The same of what it makes, so many things: there is no memory for one. What an attempt that failed keeps all the
 /// same is not made by the next one, and does not fail.
+void expect_makes(unsigned times, const char* what, const std::function<Result<void>()>& attempt);
+
+/// One at least.
 void expect_makes(const char* what, const std::function<Result<void>()>& attempt);
 
 /// At least so many times. Others may drain, too, while `change` is under way.

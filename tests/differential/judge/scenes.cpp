@@ -118,34 +118,50 @@ void play_waiting(dr::Eswitch& eswitch, const std::function<void(unsigned nth)>&
 
 void play_full_device(dr::Eswitch& eswitch, const std::function<bool(unsigned nth)>& trouble, bool has_samplers) {
     constexpr std::uint32_t number = 0xFFFFF3;   // a meter's, no scenario's
-    const std::uint32_t gre_port = tunnel_port_of(TunnelKind::gre);
-    const auto from_port = [] { return MegaflowBuilder(ports[0].odp).ipv4().proto(protocol_udp).ports(1, 53); };
-    const std::uint32_t to = ports[1].odp, other = ports[2].odp;
-    const auto header = dr::test::vxlan();
-    (void)eswitch.put(root, MegaflowBuilder(uplink).ipv4().proto(protocol_gre).tunnel_pop(gre_port));
-    std::vector<MegaflowBuilder> megaflows{
-        from_port().output(to).push(7).output(other),
-        from_port().set(OVSDR_HEADER_IP_TTL, {9}).output(to),
-        from_port().tunnel(header).output(uplink),
-        from_port().meter(number).output(to),
-        from_port().recirc(here),
-        MegaflowBuilder(gre_port).from_tunnel(5).ipv4().output(to),
+    const std::uint32_t gre_port = tunnel_port_of(TunnelKind::gre), to = ports[1].odp, other = ports[2].odp;
+    const auto header = dr::test::gre(dr::test::outer_ipv4(protocol_gre));   // one of UDP has each megaflow's own port
+    const auto from_port = [](std::uint16_t source_port) {
+        return MegaflowBuilder(ports[0].odp).ipv4().proto(protocol_udp).ports(source_port, 53);
     };
-    if (has_samplers) {
-        megaflows.push_back(MegaflowBuilder(gre_port).from_tunnel(5).ipv4().meter(number).push(7).output(to));
-        megaflows.push_back(from_port().software("work").output(to));
-        megaflows.push_back(from_port().software("work", 64).for_sampler("one").output(to));
-    }
-    const MegaflowBuilder plain = from_port().output(other);
+    const auto all_from = [&](std::uint16_t source_port) {
+        const auto plain = [&] { return from_port(source_port); };
+        const auto from_tunnel = [&] {
+            return MegaflowBuilder(gre_port).from_tunnel(5).ipv4().proto(protocol_udp).ports(source_port, 53);
+        };
+        std::vector<MegaflowBuilder> megaflows{
+            plain().output(to).push(7).output(other),
+            plain().set(OVSDR_HEADER_IP_TTL, {9}).output(to),
+            plain().tunnel(header).output(uplink),
+            plain().meter(number).output(to),
+            plain().recirc(here),
+            from_tunnel().output(to),
+        };
+        if (has_samplers) {
+            megaflows.push_back(from_tunnel().meter(number).push(7).output(to));
+            megaflows.push_back(plain().software("work").output(to));
+            megaflows.push_back(plain().software("work", 64).for_sampler("one").output(to));
+        }
+        return megaflows;
+    };
+    const MegaflowBuilder plain = from_port(1).output(other);
     const auto renew_meter = [&] {
         (void)eswitch.remove_meter(number);
         eswitch.set_meter(number, {.rate = 1000, .burst = 100});
     };
-    for (const MegaflowBuilder& megaflow : megaflows) {
+    (void)eswitch.put(root, MegaflowBuilder(uplink).ipv4().proto(protocol_gre).tunnel_pop(gre_port));
+    const auto megaflows = all_from(1), like_them = all_from(2);
+    for (std::size_t i = 0; i < megaflows.size(); ++i) {
         for (const MegaflowBuilder* before : {static_cast<const MegaflowBuilder*>(nullptr), &plain}) {
-            put_with_failing_calls(eswitch, trouble, megaflow, "that came when the device was full", [] {}, before,
+            put_with_failing_calls(eswitch, trouble, megaflows[i], "that came when the device was full", [] {}, before,
                                    renew_meter);
         }
+        (void)eswitch.put(first, megaflows[i]);
+        expect_makes(1, "a megaflow with another one's mask and actions", [&] {
+            const Result<void> done = put(eswitch, second, like_them[i]);
+            if (!done) (void)eswitch.del(second);
+            return done;
+        });
+        for (const dr::Ufid& ufid : {first, second}) (void)eswitch.del(ufid);
     }
     (void)eswitch.del(root);
     (void)eswitch.remove_meter(number);
