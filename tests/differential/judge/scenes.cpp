@@ -148,6 +148,14 @@ void play_full_device(dr::Eswitch& eswitch, const std::function<bool(unsigned nt
         (void)eswitch.remove_meter(number);
         eswitch.set_meter(number, {.rate = 1000, .burst = 100});
     };
+    const auto expect_one_rule = [&](const char* what, const MegaflowBuilder& megaflow) {
+        expect_makes(1, what, [&] {
+            const Result<void> done = put(eswitch, second, megaflow);
+            if (!done) (void)eswitch.del(second);
+            return done;
+        });
+        for (const dr::Ufid& ufid : {first, second}) (void)eswitch.del(ufid);
+    };
     (void)eswitch.put(root, MegaflowBuilder(uplink).ipv4().proto(protocol_gre).tunnel_pop(gre_port));
     const auto megaflows = all_from(1), like_them = all_from(2);
     for (std::size_t i = 0; i < megaflows.size(); ++i) {
@@ -156,13 +164,17 @@ void play_full_device(dr::Eswitch& eswitch, const std::function<bool(unsigned nt
                                    renew_meter);
         }
         (void)eswitch.put(first, megaflows[i]);
-        expect_makes(1, "a megaflow with another one's mask and actions", [&] {
-            const Result<void> done = put(eswitch, second, like_them[i]);
-            if (!done) (void)eswitch.del(second);
-            return done;
-        });
-        for (const dr::Ufid& ufid : {first, second}) (void)eswitch.del(ufid);
+        expect_one_rule("a megaflow with another one's mask and actions", like_them[i]);
     }
+    (void)eswitch.put(third, from_port(3).output(other));
+    for (const bool tags : {false, true}) {
+        const auto changes = [&](std::uint16_t source_port) {
+            return tags ? from_port(source_port).push(7) : from_port(source_port).set(OVSDR_HEADER_IP_TTL, {9});
+        };
+        (void)eswitch.put(first, changes(1).output(to));
+        expect_one_rule("a megaflow with others' change and output", changes(2).output(other));
+    }
+    (void)eswitch.del(third);
     (void)eswitch.del(root);
     (void)eswitch.remove_meter(number);
 }
