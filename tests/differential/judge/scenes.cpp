@@ -129,11 +129,14 @@ void play_full_device(dr::Eswitch& eswitch, const std::function<bool(unsigned nt
             return MegaflowBuilder(gre_port).from_tunnel(5).ipv4().proto(protocol_udp).ports(source_port, 53);
         };
         std::vector<MegaflowBuilder> megaflows{
+            plain().output(to).output(other),
             plain().output(to).push(7).output(other),
             plain().set(OVSDR_HEADER_IP_TTL, {9}).output(to),
             plain().tunnel(header).output(uplink),
             plain().meter(number).output(to),
             plain().recirc(here),
+            plain().copy().recirc(there).end_copy().recirc(here),
+            plain().copy().recirc(there).end_copy().push(7).output(other),
             from_tunnel().output(to),
         };
         if (has_samplers) {
