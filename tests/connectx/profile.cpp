@@ -55,6 +55,7 @@ constexpr Capability common[] = {
     {general, cmd_hca_cap::qos, 1},
     {general, cmd_hca_cap::port_type, 1},
     {general, cmd_hca_cap::num_ports, 1},
+    {general, cmd_hca_cap::flow_counter_bulk_alloc, 0x7},   // 128, 256 or 512 counters at once
     {general, cmd_hca_cap::isolate_vl_tc_new, 1},
     // Which of eight parsers has what: numbers that differ, so that a mix-up shows.
     {general, cmd_hca_cap::flex_parser_id_gtpu_dw_0, 0},
