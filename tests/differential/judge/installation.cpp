@@ -166,11 +166,25 @@ void Installation::check_queues() {
     constexpr std::size_t port = 1;   // with queues by kind
     expect_drains(1, "another queue of a port", [&] { switch_queues(port, true); });
     forget_old_queues();
+    check_failing_switch(port);
     expect_drains(3, "a port that goes", [&] { eswitch_->detach_port(dr::VportId{ports[port].vport}); });
     const auto attaches = [&] { return eswitch_->attach_port(spec_of(port)); };
     expect_waits(2, "a port", attaches);
     eswitch_->detach_port(dr::VportId{ports[port].vport});
     expect_makes("a port", attaches);
+}
+
+/// Each call fails in turn that makes something for the next queues. None has led a packet up then.
+void Installation::check_failing_switch(std::size_t port) {
+    const dr::VportId vport{ports[port].vport};
+    PortQueues next(*eswitch_, vport, true);
+    expect_makes("another queue of a port", [&] {
+        auto switched = eswitch_->switch_queue(vport, next[0].qp(), next[0].sqn(), next.by_kind());
+        if (switched.led_up != 0) throw std::runtime_error("a queue that got nothing was led packets");
+        return std::move(switched.made);
+    });
+    old_ = Old{port, std::exchange(queues_[port], std::move(next))};
+    forget_old_queues();
 }
 
 dr::PortSpec Installation::spec_of(std::size_t port) const {

@@ -77,6 +77,7 @@ public:
 
 private:
     void check_queues();
+    void check_failing_switch(std::size_t port);
     [[nodiscard]] dr::PortSpec spec_of(std::size_t port) const;
     void attach(std::size_t port, const Trouble& trouble = no_trouble);
     void add_tunnel_port(TunnelKind kind);
