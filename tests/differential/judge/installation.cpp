@@ -67,26 +67,22 @@ void until_there_is_room(const char* what, const Installation::Trouble& trouble,
     throw std::runtime_error(std::string(what) + " finds no room");
 }
 
-std::unique_ptr<slowpath::PortQueue> queue_for_copies(const dr::Eswitch& eswitch, Result<void>& made) {
+Result<std::unique_ptr<slowpath::PortQueue>> queue_for_copies(const dr::Eswitch& eswitch) {
     const dr::IbPort ib_port = checked(dr::find_ib_port(eswitch.context(), dr::VportId{wire_vport}));
-    auto queue = slowpath::PortQueue::create({.context = eswitch.context(),
-                                              .pd = eswitch.pd(),
-                                              .ib_port = ib_port.number,
-                                              .receive_length = copies_that_wait});
-    if (queue) return std::move(*queue);
-    made = tl::unexpected(std::move(queue.error()));
-    return nullptr;
+    return slowpath::PortQueue::create({.context = eswitch.context(),
+                                        .pd = eswitch.pd(),
+                                        .ib_port = ib_port.number,
+                                        .receive_length = copies_that_wait});
 }
 
 /// The first queue for copies, which brings the table of all.
 Result<void> open_with_copies() {
     auto opened = dr::Eswitch::open("mlx5_0");
     if (!opened) return tl::unexpected(std::move(opened.error()));
-    Result<void> made;
-    const auto queue = queue_for_copies(**opened, made);
-    if (queue) made = (*opened)->lead_copies(judged_copies[0], queue->qp());
+    const auto queue = checked(queue_for_copies(**opened));
+    auto led = (*opened)->lead_copies(judged_copies[0], queue->qp());
     (*opened)->stop_copies(judged_copies[0]);
-    return made;
+    return led;
 }
 
 /// Each call that opening makes fails in turn. libmlx5 does without some of them: what opens then is closed again.
@@ -288,11 +284,11 @@ void Installation::add_tunnel_port(TunnelKind kind) {
 
 /// In place of the one that there is.
 void Installation::make_copy_queue(dr::CopyKind kind) {
-    until_there_is_room("a queue for copies", Installation::no_trouble, [&] {
-        Result<void> made;
-        auto queue = queue_for_copies(*eswitch_, made);
-        if (queue) old_copies_ = std::exchange(copy_queues_[index_of(kind)], std::move(queue));
-        return made;
+    until_there_is_room("a queue for copies", Installation::no_trouble, [&]() -> Result<void> {
+        auto queue = queue_for_copies(*eswitch_);
+        if (!queue) return tl::unexpected(std::move(queue.error()));
+        old_copies_ = std::exchange(copy_queues_[index_of(kind)], std::move(*queue));
+        return {};
     });
 }
 
