@@ -371,6 +371,12 @@ void check_many(dr::Eswitch& eswitch, connectx::Device& device) {
         delete_all();
     }
     expect(device.alive()[counters] < 2 * bulks, "counters that are free again are not used");
+    std::this_thread::sleep_for(600ms);   // until who reads counters sees that there is none to read
+    constexpr std::uint32_t alone = 0;
+    (void)put(alone, alone);
+    (void)Forwarder(device).from_port(static_cast<std::uint16_t>(ports[0].vport), udp_frame(alone));
+    expect_soon([&] { return counts(alone) == 1; }, "nobody reads what one megaflow counts after many");
+    (void)eswitch.del(ufid_of(alone));
 }
 
 }  // namespace ovsdr::differential
