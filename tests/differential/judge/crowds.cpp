@@ -13,8 +13,8 @@
 #include "tests/differential/judge/bytes.hpp"
 #include "tests/differential/judge/frames.hpp"
 #include "tests/differential/judge/megaflows.hpp"
-#include "tests/differential/judge/scene.hpp"
 #include "tests/differential/judge/provider_calls.hpp"
+#include "tests/differential/judge/scene.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
 #include "tests/unit/offload/tunnel_headers.hpp"
 

@@ -11,15 +11,16 @@
 
 namespace ovsdr::differential {
 
-/// `attempt` waits so many times: with each of them failing in turn, and when it is asked again, too, it fails, else it
-/// succeeds. It leaves nothing behind where it fails. `what`: begins a sentence.
+/// Runs `attempt` again and again, each time with another one of its waits failing (offload/ asks twice: both times),
+/// until none fails. It must report an error where a wait has failed, and leave nothing behind; else it must succeed.
+/// In all it waits `times` times. `what`: begins a sentence.
 void expect_waits(unsigned times, const char* what, const std::function<Result<void>()>& attempt);
 
-/// The same of what it makes, so many things: there is no memory for one. What an attempt that failed keeps all the
-/// same is not made by the next one, and does not fail.
+/// The same with what it makes: a call fails with ENOMEM. What a failed attempt keeps for later, as offload/ does with
+/// counters' actions, the next attempt does not make, so that no call for it fails.
 void expect_makes(unsigned times, const char* what, const std::function<Result<void>()>& attempt);
 
-/// One at least.
+/// One call or more.
 void expect_makes(const char* what, const std::function<Result<void>()>& attempt);
 
 /// At least so many times. Others may drain, too, while `change` is under way.

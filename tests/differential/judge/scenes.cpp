@@ -18,9 +18,9 @@
 
 #include "offload/dr/install/landing.hpp"
 #include "tests/differential/judge/megaflows.hpp"
+#include "tests/differential/judge/provider_calls.hpp"
 #include "tests/differential/judge/scene.hpp"
 #include "tests/differential/judge/software_parts.hpp"
-#include "tests/differential/judge/provider_calls.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
 #include "tests/unit/offload/tunnel_headers.hpp"
 

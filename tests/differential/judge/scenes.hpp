@@ -15,7 +15,7 @@ namespace ovsdr::differential {
 void play_waiting(dr::Eswitch& eswitch, const std::function<void(unsigned nth)>& trouble);
 
 /// Several come while the device is full, with each of the calls in turn that make something for them. `trouble` tells
-/// for 0 whether a call has failed.
+/// for 0 whether a call has failed. Then each is put again, which makes nothing, and one like it, which makes one rule.
 void play_full_device(dr::Eswitch& eswitch, const std::function<bool(unsigned nth)>& trouble, bool has_samplers);
 
 /// A Geneve option comes while the device is full, and another one while that is there.
