@@ -463,11 +463,11 @@ void play_services(dr::Eswitch& eswitch, dr::CopyKind mirror, const std::functio
     expect_makes("services of a mirror", [&] { return set(some); });
     (void)set(none);
     const auto rules = [&] {
-        std::uint64_t rules = 0;
+        std::uint64_t sum = 0;
         for (const auto& [edge, traffic] : eswitch.graph().edges) {
-            if (edge.to == dr::name_of(mirror)) rules += traffic.rules;
+            if (edge.to == dr::name_of(mirror)) sum += traffic.rules;
         }
-        return rules;
+        return sum;
     };
     const auto expect = [&](std::uint64_t wanted, const char* when) {
         if (const std::uint64_t now = rules(); now != wanted) {
