@@ -204,6 +204,15 @@ void check_turns(dr::Eswitch& eswitch, connectx::Device& device) {
     put_refused(few_end);   // newer, and so in front
     expect_soon([&] { return is_in_nic(eswitch, fresh); }, "others are refused, and a megaflow does not have its turn");
     for (std::uint32_t number = first_refused; number <= few_end; ++number) (void)eswitch.del(ufid_of(number));
+    // One waits that the device has room for; others come all the time, are refused and go.
+    refuse(device, asks_for_table, 1);
+    expect(is_refused(eswitch.put(ufid_of(waiting), from_port(waiting).recirc(behind - 1))), "a table is not refused");
+    for (const auto deadline = Clock::now() + patience; !is_in_nic(eswitch, waiting);) {
+        expect(Clock::now() < deadline, "others come and go, and a megaflow does not have its turn");
+        put_refused(many);
+        (void)eswitch.del(ufid_of(many));
+    }
+    (void)eswitch.del(ufid_of(waiting));
     // One is refused that the device has room for later, and then so many that they are not tried in a moment.
     (void)eswitch.put(ufid_of(old), from_port(old).output(ports[1].odp));
     refuse(device, asks_for_table, 1);
@@ -298,6 +307,7 @@ void check_many(dr::Eswitch& eswitch, connectx::Device& device) {
     constexpr std::uint32_t many = 4500;   // nine bulks of counters
     constexpr std::uint32_t seen_of = 37, most = 60000, leaving = 64;
     constexpr std::uint64_t most_bulks = 48;   // full ones, open ones, and those made ahead
+    constexpr std::uint64_t few_bulks = many / 512;
     const auto put = [&](std::uint32_t number, std::uint32_t neighbourhood) {
         auto megaflow = from_port(number).output(ports[1].odp);
         return eswitch.put(ufid_of(number), megaflow, static_cast<std::uint16_t>(neighbourhood));
@@ -371,6 +381,16 @@ void check_many(dr::Eswitch& eswitch, connectx::Device& device) {
         delete_all();
     }
     expect(device.alive()[counters] < 2 * bulks, "counters that are free again are not used");
+    // And in one neighbourhood, which takes one bulk behind the other: those that it filled have room again.
+    const auto bulks_behind = [&](unsigned rounds) {
+        for (unsigned round = 0; round < rounds; ++round) {
+            for (std::uint32_t number = 0; number < many; ++number) (void)put(number, 0);
+            delete_all();
+        }
+        return device.alive()[counters];
+    };
+    const std::uint64_t behind_one = bulks_behind(1);
+    expect(bulks_behind(3) <= behind_one + few_bulks, "counters of full bulks that are free again are not used");
     std::this_thread::sleep_for(600ms);   // until who reads counters sees that there is none to read
     constexpr std::uint32_t alone = 0;
     (void)put(alone, alone);
