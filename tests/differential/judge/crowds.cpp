@@ -13,6 +13,7 @@
 #include "tests/differential/judge/bytes.hpp"
 #include "tests/differential/judge/frames.hpp"
 #include "tests/differential/judge/megaflows.hpp"
+#include "tests/differential/judge/port_queues.hpp"
 #include "tests/differential/judge/provider_calls.hpp"
 #include "tests/differential/judge/scene.hpp"
 #include "tests/unit/offload/megaflow_builder.hpp"
@@ -94,12 +95,28 @@ Bytes udp_frame_over_ipv6(bool in_fragment) {
     return frame;
 }
 
+Bytes icmp_frame(std::uint8_t type) {
+    constexpr std::size_t protocol = 23;
+    Bytes frame = udp_frame(static_cast<std::uint16_t>(type << 8));
+    frame[protocol] = protocol_icmp;
+    return frame;
+}
+
+Bytes icmpv6_frame(std::uint8_t type) {
+    constexpr std::size_t next_header = 20, payload = 54;
+    Bytes frame = udp_frame_over_ipv6(false);
+    frame[next_header] = protocol_icmpv6;
+    frame[payload] = type;
+    frame[payload + 1] = 0;
+    return frame;
+}
+
 bool is_refused(const dr::PutOutcome& outcome) { return std::holds_alternative<Error>(outcome); }
 bool is_taken(const dr::PutOutcome& outcome) { return std::holds_alternative<std::monostate>(outcome); }
 
 }  // namespace
 
-void check_shapes(dr::Eswitch& eswitch, connectx::Device& device) {
+void check_shapes(dr::Eswitch& eswitch, connectx::Device& device, bool parses_icmp) {
     constexpr std::uint8_t megaflows = 255;
     const auto ufid_of_ttl = [](std::uint8_t ttl) { return dr::Ufid{0x74746c, ttl}; };
     for (std::uint8_t ttl = 0; ttl < megaflows; ++ttl) {
@@ -113,6 +130,22 @@ void check_shapes(dr::Eswitch& eswitch, connectx::Device& device) {
         (void)forwarder.from_port(static_cast<std::uint16_t>(ports[0].vport), udp_frame(0, ttl));
         const auto last = eswitch.del(ufid_of_ttl(ttl));
         expect(last && last->packets == 1, "a megaflow takes another one's packets");
+    }
+    if (!parses_icmp) return;
+    for (const bool over_ipv6 : {false, true}) {
+        constexpr std::uint8_t types = 2;
+        for (std::uint8_t type = 0; type < types; ++type) {
+            MegaflowBuilder megaflow(ports[0].odp);
+            over_ipv6 ? megaflow.ipv6().proto(protocol_icmpv6) : megaflow.ipv4().proto(protocol_icmp);
+            expect(is_taken(eswitch.put(ufid_of(type), megaflow.ports(type, 0).output(ports[1].odp))),
+                   "a megaflow of a type of ICMP is not in the NIC");
+        }
+        for (std::uint8_t type = 0; type < types; ++type) {
+            const auto frame = over_ipv6 ? icmpv6_frame(type) : icmp_frame(type);
+            (void)Forwarder(device).from_port(static_cast<std::uint16_t>(ports[0].vport), frame);
+            const auto last = eswitch.del(ufid_of(type));
+            expect(last && last->packets == 1, "a megaflow takes packets of another type of ICMP");
+        }
     }
 }
 
@@ -301,6 +334,37 @@ void check_many_in_tunnel(dr::Eswitch& eswitch) {
     expect_soon([&] { return are_in_nic(eswitch, children_end); },
                 "a tunnel port has come, and a megaflow of it is not in the NIC");
     for (std::uint32_t number = 0; number < children_end; ++number) (void)eswitch.del(ufid_of(number));
+}
+
+void check_first(connectx::Device& device) {
+    constexpr std::uint32_t many = 2600;   // more bulks of counters than are read when somebody asks
+    const auto made = [](auto&& result) {
+        if (!result) throw std::runtime_error(result.error().what);
+        return std::move(*result);
+    };
+    const auto eswitch = made(dr::Eswitch::open("mlx5_0"));
+    std::vector<PortQueues> queues;
+    for (const PortNumber& port : {ports[0], ports[1]}) {
+        const dr::VportId vport{port.vport};
+        const PortQueues& own = queues.emplace_back(*eswitch, vport, false);
+        auto attached = eswitch->attach_port({.odp_port = dr::OdpPort{port.odp},
+                                              .vport = vport,
+                                              .name = "port",
+                                              .slow_path_qp = own[0].qp(),
+                                              .slow_path_sqn = own[0].sqn()});
+        if (!attached) throw std::runtime_error(attached.error().what);
+    }
+    for (std::uint32_t number = 0; number < many; ++number) {
+        expect(is_taken(eswitch->put(ufid_of(number), from_port(number).output(ports[1].odp))),
+               "one of the first megaflows is not in the NIC");
+    }
+    for (const std::uint32_t number : {0U, many - 1}) {
+        const auto frame = udp_frame(static_cast<std::uint16_t>(number));
+        (void)Forwarder(device).from_port(static_cast<std::uint16_t>(ports[0].vport), frame);
+        expect_soon([&] { return eswitch->status(ufid_of(number))->stats.packets == 1; },
+                    "nobody reads what the first megaflows count");
+    }
+    for (const PortNumber& port : {ports[0], ports[1]}) eswitch->detach_port(dr::VportId{port.vport});
 }
 
 void check_many(dr::Eswitch& eswitch, connectx::Device& device) {

@@ -14,7 +14,7 @@ namespace ovsdr::differential {
 
 /// Each takes its own packets of megaflows that differ in a value that no two of one program may differ in
 /// (offload/dr/plan_cache.hpp): there are enough for some to meet in one place of the cache.
-void check_shapes(dr::Eswitch& eswitch, connectx::Device& device);
+void check_shapes(dr::Eswitch& eswitch, connectx::Device& device, bool parses_icmp);
 
 /// Megaflows of one shape into one tunnel: the outer source port is of each, not of all.
 void check_source_ports(dr::Eswitch& eswitch, connectx::Device& device);
@@ -33,6 +33,9 @@ void check_lone_option(dr::Eswitch& eswitch, connectx::Device& device);
 
 /// A tunnel port comes to which thousands belong.
 void check_many_in_tunnel(dr::Eswitch& eswitch);
+
+/// The first megaflows of an eswitch, which is opened for that: none has gone before somebody reads what they count.
+void check_first(connectx::Device& device);
 
 /// More than can be asked for their counts one by one; then the device has no more counters, some go, and others come.
 /// Behind all that lets any call fail: from then on counters are made ahead, in another thread.

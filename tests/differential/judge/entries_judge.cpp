@@ -81,7 +81,7 @@ void judge_phases(const Scenario& scenario, OvsJudge& ovs, unsigned format, std:
     Installation installation(scenario, ovs, format, verdict,
                               [&](unsigned nth) { return make_one_call_fail(device, nth); },
                               [&] { make_next_read_fail(device); });
-    check_shapes(installation.eswitch(), device);
+    check_shapes(installation.eswitch(), device, format != 0);
     check_source_ports(installation.eswitch(), device);
     NicRecord record(scenario, ovs, installation, verdict);
     std::uint64_t visited = 0;
@@ -129,6 +129,7 @@ Verdict judge_by_entries(const Scenario& scenario, OvsJudge& ovs, unsigned forma
     if (device == nullptr) throw std::runtime_error("not under tests/connectx/run");
     Verdict verdict(scenario.packets.size(), scenario.ufids);
     const Objects at_first = device->alive();
+    check_first(*device);
     judge_phases(scenario, ovs, format, explain, *device, verdict);
     check_same(at_first, device->alive(), "an eswitch that went");
     check_same({}, device->left_behind(), "an eswitch that closed its device");
