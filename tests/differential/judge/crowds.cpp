@@ -1,8 +1,10 @@
 #include "tests/differential/judge/crowds.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <iterator>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -92,6 +94,20 @@ Bytes udp_frame_over_ipv6(bool in_fragment) {
     }
     if (in_fragment) frame.insert(frame.end(), {protocol_udp, 0, 0, 8, 0, 0, 0, 1});
     frame.insert(frame.end(), {0, 1, 0, 53, 0, 8, 0, 0});
+    return frame;
+}
+
+/// Of MegaflowBuilder::from_tunnel(5), a frame in Geneve's header, perhaps of management.
+Bytes geneve_frame(bool oam) {
+    const Bytes inner = udp_frame(1);
+    const auto udp_size = static_cast<std::uint8_t>(8 + 8 + inner.size());
+    const std::uint8_t flags = oam ? 0x80 : 0;
+    Bytes frame{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0,
+                0x45, 0, 0, static_cast<std::uint8_t>(20 + udp_size), 0, 0, 0, 0, 64, protocol_udp, 0, 0, 172, 16, 0, 1,
+                172, 16, 0, 2,
+                0, 1, 6081 >> 8, 6081 & 0xFF, 0, udp_size, 0, 0,
+                0, flags, 0x65, 0x58, 0, 0, 5, 0};
+    std::ranges::copy(inner, std::back_inserter(frame));
     return frame;
 }
 
@@ -318,6 +334,22 @@ void check_lone_option(dr::Eswitch& eswitch, connectx::Device& device) {
     expect(is_taken(eswitch.put(ufid_of(other), from(6))), "an option is refused once, and others wait");
     device.clear_faults();
     for (const std::uint32_t number : {parent, child, other}) (void)eswitch.del(ufid_of(number));
+}
+
+void check_flags(dr::Eswitch& eswitch, connectx::Device& device) {
+    constexpr std::uint32_t parent = 0, child = 1;
+    const std::uint32_t geneve_port = tunnel_port_of(TunnelKind::geneve);
+    auto pop = MegaflowBuilder(uplink).ipv4().proto(protocol_udp).ports(1, 6081).tunnel_pop(geneve_port);
+    (void)eswitch.put(ufid_of(parent), pop);
+    for (const unsigned asked : {0U, unsigned{OVSDR_TUNNEL_OAM}}) {
+        MegaflowBuilder megaflow = MegaflowBuilder(geneve_port).from_tunnel(5).ipv4().output(ports[1].odp);
+        megaflow.raw().tunnel_mask.flags |= static_cast<std::uint8_t>(asked);
+        expect(is_taken(eswitch.put(ufid_of(child), megaflow)), "a megaflow of Geneve is not in the NIC");
+        for (const bool oam : {false, true}) (void)Forwarder(device).from_port(wire_vport, geneve_frame(oam));
+        const auto last = eswitch.del(ufid_of(child));
+        expect(last && last->packets == (asked != 0 ? 1 : 2), "a megaflow of Geneve takes its flag for another one");
+    }
+    (void)eswitch.del(ufid_of(parent));
 }
 
 void check_many_in_tunnel(dr::Eswitch& eswitch) {

@@ -31,6 +31,9 @@ void check_same_rule(dr::Eswitch& eswitch, connectx::Device& device);
 /// A Geneve option is refused so often that whoever wants it waits, and nobody else comes.
 void check_lone_option(dr::Eswitch& eswitch, connectx::Device& device);
 
+/// Geneve's flag of management counts where a megaflow asks for it, and only there.
+void check_flags(dr::Eswitch& eswitch, connectx::Device& device);
+
 /// A tunnel port comes to which thousands belong.
 void check_many_in_tunnel(dr::Eswitch& eswitch);
 

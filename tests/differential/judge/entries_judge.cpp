@@ -116,6 +116,7 @@ void judge_phases(const Scenario& scenario, OvsJudge& ovs, unsigned format, std:
     check_turns(installation.eswitch(), device);
     check_same_rule(installation.eswitch(), device);
     check_lone_option(installation.eswitch(), device);
+    check_flags(installation.eswitch(), device);
     check_many_in_tunnel(installation.eswitch());
     check_many(installation.eswitch(), device);
     check_same(at_first, with_shared_definers(at_first, made_for_megaflows(device)), "megaflows that went");

@@ -38,7 +38,7 @@ bool asks_for_options(const TunnelHeaders& headers) {
 }
 
 bool asks_for_oam(const TunnelHeaders& headers) {
-    return headers.ipv6 == (headers.kind == TunnelKind::vxlan);
+    return headers.kind == TunnelKind::geneve || headers.ipv6 == (headers.kind == TunnelKind::vxlan);
 }
 
 std::vector<GeneveOption> list_of(GeneveOptions options) {
