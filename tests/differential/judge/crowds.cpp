@@ -300,6 +300,22 @@ void check_same_rule(dr::Eswitch& eswitch, connectx::Device& device) {
     }
 }
 
+void check_parked(dr::Eswitch& eswitch, connectx::Device& device) {
+    constexpr std::uint32_t root = 0, first = 1, back = 2, here = 0xFFFFF0, there = 0xFFFFF1;   // recirc_ids
+    const auto header = dr::test::vxlan();
+    const auto in = [](std::uint32_t recirc_id) { return MegaflowBuilder(ports[0].odp).ipv4().behind(recirc_id); };
+    (void)eswitch.put(ufid_of(root), from_port(root).recirc(here));
+    (void)eswitch.put(ufid_of(first), in(here).recirc(there));
+    const auto outcome = eswitch.put(ufid_of(back), in(there).recirc(here));
+    expect(!is_taken(outcome) && !is_refused(outcome), "a megaflow that goes back does not wait for a table");
+    refuse(device, asks_for_header);
+    expect(is_refused(eswitch.put(ufid_of(back), in(there).tunnel(header).output(uplink))),
+           "the device refuses a header, and the megaflow is in the NIC");
+    device.clear_faults();
+    expect_soon([&] { return is_in_nic(eswitch, back); }, "one that does not wait for a table any more has no turn");
+    for (const std::uint32_t number : {back, first, root}) (void)eswitch.del(ufid_of(number));
+}
+
 void check_lone_option(dr::Eswitch& eswitch, connectx::Device& device) {
     constexpr std::uint32_t parent = 0, child = 1, other = 2, third = 3, refusals = 4;
     const std::uint32_t geneve_port = tunnel_port_of(TunnelKind::geneve);

@@ -28,6 +28,9 @@ void check_turns(dr::Eswitch& eswitch, connectx::Device& device);
 /// The device says of a rule that it has one like it.
 void check_same_rule(dr::Eswitch& eswitch, connectx::Device& device);
 
+/// One waits for a table, and then for the device: what it does has changed.
+void check_parked(dr::Eswitch& eswitch, connectx::Device& device);
+
 /// A Geneve option is refused so often that whoever wants it waits, and nobody else comes.
 void check_lone_option(dr::Eswitch& eswitch, connectx::Device& device);
 

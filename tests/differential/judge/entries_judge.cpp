@@ -115,6 +115,7 @@ void judge_phases(const Scenario& scenario, OvsJudge& ovs, unsigned format, std:
     check_fragments(installation.eswitch(), device);
     check_turns(installation.eswitch(), device);
     check_same_rule(installation.eswitch(), device);
+    check_parked(installation.eswitch(), device);
     check_lone_option(installation.eswitch(), device);
     check_flags(installation.eswitch(), device);
     check_many_in_tunnel(installation.eswitch());
