@@ -444,7 +444,18 @@ void play_sampled_mirror(dr::Eswitch& eswitch, dr::CopyKind mirror, bool has_sam
 void play_next_queue(const dr::Eswitch& eswitch, const std::function<void()>& lead_to_next) {
     const auto first_ones = rules_to_queues(eswitch);
     lead_to_next();
-    if (rules_to_queues(eswitch) == first_ones) {
+    std::multiset<std::uint64_t> gone, come;   // rules of a table and a priority, where their number is another one
+    auto next_ones = rules_to_queues(eswitch);
+    for (const auto& [place, rules] : first_ones) {
+        const std::uint64_t next = next_ones[place];
+        if (next < rules) gone.insert(rules - next);
+    }
+    for (const auto& [place, rules] : next_ones) {
+        const auto first = first_ones.find(place);
+        const std::uint64_t before = first == first_ones.end() ? 0 : first->second;
+        if (rules > before) come.insert(rules - before);
+    }
+    if (gone.empty() || gone != come) {
         throw std::runtime_error("rules to a next queue are beside those to the one before");
     }
     lead_to_next();
