@@ -62,7 +62,7 @@ class Part:
     argv: Callable[[argparse.Namespace], list[str]]
     read: Callable[[int, str], Outcome]
     build: str = "plain"   # that tools/test makes, or a part that does: this one waits for it
-    timeout: int = 1800
+    timeout: int = 1200
     default: bool = True
     alone: bool = False   # it measures
     computes: bool = False   # on all cores: beside those that wait, with less weight
@@ -226,7 +226,7 @@ def parts() -> list[Part]:
              "tsan", default=False),
         # The longest first, then what runs beside it.
         *(Part(f"system-{lane + 1}", "the daemon, its ports and its traffic", system_lane(lane), read_pytest,
-               timeout=3600, group="system") for lane in range(SIDE_BY_SIDE)),
+               timeout=2400, group="system") for lane in range(SIDE_BY_SIDE)),
         Part("connectx", "the real libmlx5 on an emulated ConnectX: the device, offload/, the daemon",
              connectx_check, read_summary),
         Part("conformance", "rdma-core's own tests on the soft NIC", script("tests/conformance/rdma-core"),
