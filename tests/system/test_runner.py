@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import importlib.util
 import os
 import signal
 import subprocess
@@ -88,30 +86,6 @@ def test_parts_end_with_the_runner(runner: Runner, number: signal.Signals) -> No
 def test_a_part_that_cannot_be_started_leaves_none_behind(runner: Runner) -> None:
     assert runner.process.wait(60) != 0
     wait_until(lambda: not any(map(runs, runner.children())), 60, "the other part has ended")
-
-
-@pytest.mark.parametrize("passes", [True, False])
-def test_a_part_waits_for_its_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passes: bool) -> None:
-    """Others go on beside it; where it fails, so does what needs it, without being run."""
-    monkeypatch.setenv("OVSDR_BUILD", str(tmp_path))
-    specification = importlib.util.spec_from_file_location("runner", build.SOURCE / "tools" / "lib" / "test.py")
-    assert specification and specification.loader
-    runner = importlib.util.module_from_spec(specification)
-    monkeypatch.setitem(sys.modules, "runner", runner)
-    specification.loader.exec_module(runner)
-
-    def part(name: str, script: str, build: str = "plain") -> object:
-        argv = ["sh", "-euc", f"cd {tmp_path}; {script}; touch {name}"]
-        return runner.Part(name, "", lambda _: argv, runner.read_code, build, computes=name != "beside")
-
-    parts = [part("builds", "while ! [ -e beside ]; do sleep 0.05; done" if passes else "false"),
-             part("needs", "[ -e builds ]", "builds"), part("beside", "! [ -e builds ]")]
-    outcomes = runner.run_parts(parts, argparse.Namespace(all=False))
-    assert list(outcomes) == ["builds", "needs", "beside"]
-    assert [outcome.failed for outcome in outcomes.values()] == ([0, 0, 0] if passes else [1, 1, 0])
-    assert (tmp_path / "needs").exists() == passes
-    if not passes:
-        assert outcomes["needs"].note == "builds failed"
 
 
 def test_a_build_folder_whose_configuration_was_interrupted_is_configured(tmp_path: Path) -> None:

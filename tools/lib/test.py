@@ -1,7 +1,7 @@
 """Runs the parts of the test suite and sums them up.
 
-Most parts wait, for daemons, guests and clocks: three of them run side by side. What computes (the sanitizers' build,
-the unit tests) has the processors in the meantime, with less weight. A few parts run alone.
+Most parts wait, for daemons, guests and clocks: three of them run side by side. What computes (the unit tests) has the
+processors in the meantime, with less weight. A few parts run alone.
 
 Parts have sessions of their own, so that Ctrl-C reaches them through here only; they end with this program, however
 that ends.
@@ -40,7 +40,6 @@ TELLING = re.compile(r": Failure$|(ERROR|WARNING): \w+Sanitizer|ERROR: libFuzzer
                      r"|^FAIL(ED)? |^(FAIL|ERROR|FAILED): |TIMEOUT|killed by signal")
 TOLD_BEHIND = 9                      # lines behind each, for what belongs to it
 TOLD_FIRST, TOLD_LAST = 45, 15       # lines of a part
-ASAN_BUILD = "asan-build"
 CONNECTX_TESTS = Path("tests") / "system" / "test_connectx.py"
 
 
@@ -61,7 +60,7 @@ class Part:
     what: str
     argv: Callable[[argparse.Namespace], list[str]]
     read: Callable[[int, str], Outcome]
-    build: str = "plain"   # that tools/test makes, or a part that does: this one waits for it
+    build: str = "plain"
     timeout: int = 1200
     default: bool = True
     alone: bool = False   # it measures
@@ -152,11 +151,6 @@ def meson_test(folder: Path, patience: int = 2,
     return argv
 
 
-def asan_build(_: argparse.Namespace) -> list[str]:
-    """Tests, the drop-in library, fuzz targets: neither the daemon nor tools."""
-    return build.set_up_command("ovs_dir=$OVSDR_OVS; setup_asan --", "meson-test-prereq", "softnic_verbs", "fuzzers")
-
-
 def pytest(options: argparse.Namespace, *tests: str) -> list[str]:
     return [PYTHON, "-m", "pytest", "-q", "--durations=25", "-ra", "-s", "-p", "no:cacheprovider", *tests,
             *(["-k", options.keyword] if options.keyword else [])]
@@ -214,10 +208,8 @@ def parts() -> list[Part]:
              read_summary, alone=True),
         Part("unit", "unit tests as gcc compiles them", meson_test(folder), junit_reader(folder), "unit", default=False,
              alone=True),
-        Part(ASAN_BUILD, "what the parts under AddressSanitizer and UBSan run", asan_build, read_code, "none",
-             timeout=3600, computes=True),
         Part("asan", "unit tests under AddressSanitizer and UBSan", meson_test(build.asan_folder(), 8),
-             junit_reader(build.asan_folder()), ASAN_BUILD, timeout=2400, computes=True),
+             junit_reader(build.asan_folder()), "asan", timeout=2400, computes=True),
         Part("tsan", "unit tests under ThreadSanitizer", meson_test(folder / "tsan", 5), junit_reader(folder / "tsan"),
              "tsan", default=False, alone=True),
         Part("tsan-system", "the daemon under ThreadSanitizer",
@@ -236,11 +228,11 @@ def parts() -> list[Part]:
         Part("mutation", "breaks of offload/ are made, and the differential proof finds them",
              script("tests/mutation/run", "--smoke"), read_code, default=False, timeout=2400),
         Part("asan-conformance", "the same under AddressSanitizer and UBSan",
-             conformance_under_asan(build.asan_folder()), read_summary, ASAN_BUILD, timeout=2400),
+             conformance_under_asan(build.asan_folder()), read_summary, "asan", timeout=2400),
         Part("libmlx5", "Debian's libmlx5 and the soft NIC are asked the same questions", libmlx5_questions, read_code,
              timeout=7200),
         Part("fuzz", "packets, match parameters, commands and edits at random, for a minute",
-             script("tests/fuzz/run", "--seconds", "60"), read_code, ASAN_BUILD),
+             script("tests/fuzz/run", "--seconds", "60"), read_code, "asan"),
         Part("ovs-dpif-netdev", "OVS's own tests of dpif-netdev", script("tests/system/ovs-dpif-netdev"),
              read_summary),
         Part("ovs-system-traffic", "OVS's own traffic tests, each port of type dr",
@@ -328,12 +320,8 @@ def run_parts(selected: list[Part], options: argparse.Namespace) -> dict[str, Ou
     outcomes: dict[str, Outcome] = {}
     try:
         while waiting or running:
-            while part := next_to_start(waiting, [one.part for one in running]):
-                waiting.remove(part)
-                if part.build in outcomes and outcomes[part.build].failed:
-                    outcomes[part.name] = Outcome(failed=1, note=f"{part.build} failed")
-                else:
-                    running.append(Running(part, options))
+            while waiting and may_start(waiting[0], [one.part for one in running]):
+                running.append(Running(waiting.pop(0), options))
             for one in list(running):
                 if (outcome := one.outcome()) is not None:
                     outcomes[one.part.name] = outcome
@@ -353,17 +341,6 @@ def end_all(running: list[Running]) -> None:
         one.signal(signal.SIGTERM)
     for one in running:
         one.end()
-
-
-def next_to_start(waiting: list[Part], running: list[Part]) -> Part | None:
-    """The first that may; what waits for its build, or to compute, lets others pass, what wants to be alone none."""
-    unbuilt = {part.name for part in [*waiting, *running]}
-    for part in waiting:
-        if part.build not in unbuilt and may_start(part, running):
-            return part
-        if part.alone:
-            break
-    return None
 
 
 def may_start(part: Part, running: list[Part]) -> bool:
@@ -390,16 +367,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def chosen(options: argparse.Namespace) -> list[Part]:
-    def asked_for(part: Part) -> bool:
-        if options.only:
-            return (part.group or part.name) in options.only
-        if options.asan:
-            return part.build == ASAN_BUILD
-        return part.default or options.all or (options.tsan and part.build == "tsan")
-
-    every = parts()
-    builds = {part.build for part in every if asked_for(part)}
-    return [part for part in every if asked_for(part) or part.name in builds]
+    if options.only:
+        return [part for part in parts() if (part.group or part.name) in options.only]
+    if options.asan:
+        return [part for part in parts() if part.build == "asan"]
+    return [part for part in parts() if part.default or options.all or (options.tsan and part.build == "tsan")]
 
 
 def set_up_seconds() -> dict[str, float]:
@@ -412,8 +384,7 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     selected = chosen(options)
     if options.builds:
-        made_by_parts = {part.name for part in selected}
-        print(" ".join(dict.fromkeys(part.build for part in selected if part.build not in made_by_parts)))
+        print(" ".join(dict.fromkeys(part.build for part in selected)))
         return 0
     end_like_interrupt()
     start = time.monotonic()

@@ -73,10 +73,6 @@ def make_asan(*targets: str) -> None:
 
 def set_up(steps: str, *arguments: str) -> None:
     """Steps of tools/lib/setup; the arguments are the last one's."""
-    subprocess.run(set_up_command(steps, *arguments), check=True, stdout=sys.stderr,
-                   env={**os.environ, "OVSDR_BUILD": str(build_folder())})
-
-
-def set_up_command(steps: str, *arguments: str) -> list[str]:
     script = f'program=build; source=$1; shift; . "$source/tools/lib/setup"; {steps} "$@"'
-    return ["bash", "-euo", "pipefail", "-c", script, "bash", str(SOURCE), *arguments]
+    subprocess.run(["bash", "-euo", "pipefail", "-c", script, "bash", str(SOURCE), *arguments], check=True,
+                   stdout=sys.stderr, env={**os.environ, "OVSDR_BUILD": str(build_folder())})
