@@ -97,7 +97,7 @@ Bytes udp_frame_over_ipv6(bool in_fragment) {
     return frame;
 }
 
-/// Of MegaflowBuilder::from_tunnel(5), a frame in Geneve's header, perhaps of management.
+/// A frame behind a Geneve header that MegaflowBuilder::from_tunnel(5) matches, with or without the OAM flag.
 Bytes geneve_frame(bool oam) {
     const Bytes inner = udp_frame(1);
     const auto udp_size = static_cast<std::uint8_t>(8 + 8 + inner.size());
@@ -363,7 +363,7 @@ void check_flags(dr::Eswitch& eswitch, connectx::Device& device) {
         expect(is_taken(eswitch.put(ufid_of(child), megaflow)), "a megaflow of Geneve is not in the NIC");
         for (const bool oam : {false, true}) (void)Forwarder(device).from_port(wire_vport, geneve_frame(oam));
         const auto last = eswitch.del(ufid_of(child));
-        expect(last && last->packets == (asked != 0 ? 1 : 2), "a megaflow of Geneve takes its flag for another one");
+        expect(last && last->packets == (asked != 0 ? 1 : 2), "OAM is matched unasked, or not at all");
     }
     (void)eswitch.del(ufid_of(parent));
 }
@@ -385,7 +385,7 @@ void check_many_in_tunnel(dr::Eswitch& eswitch) {
 }
 
 void check_first(connectx::Device& device) {
-    constexpr std::uint32_t many = 2600;   // more bulks of counters than are read when somebody asks
+    constexpr std::uint32_t many = 2600;   // six bulks of counters: too many to be read whenever somebody asks
     const auto made = [](auto&& result) {
         if (!result) throw std::runtime_error(result.error().what);
         return std::move(*result);
@@ -419,7 +419,7 @@ void check_many(dr::Eswitch& eswitch, connectx::Device& device) {
     constexpr std::uint32_t many = 4500;   // nine bulks of counters
     constexpr std::uint32_t seen_of = 37, most = 60000, leaving = 64;
     constexpr std::uint64_t most_bulks = 48;   // full ones, open ones, and those made ahead
-    constexpr std::uint64_t few_bulks = many / 512;
+    constexpr std::uint64_t of_one_round = many / 512;   // bulks that it fills in one neighbourhood
     const auto put = [&](std::uint32_t number, std::uint32_t neighbourhood) {
         auto megaflow = from_port(number).output(ports[1].odp);
         return eswitch.put(ufid_of(number), megaflow, static_cast<std::uint16_t>(neighbourhood));
@@ -502,7 +502,7 @@ void check_many(dr::Eswitch& eswitch, connectx::Device& device) {
         return device.alive()[counters];
     };
     const std::uint64_t behind_one = bulks_behind(1);
-    expect(bulks_behind(3) <= behind_one + few_bulks, "counters of full bulks that are free again are not used");
+    expect(bulks_behind(3) <= behind_one + of_one_round, "counters of full bulks that are free again are not used");
     std::this_thread::sleep_for(600ms);   // until who reads counters sees that there is none to read
     constexpr std::uint32_t alone = 0;
     (void)put(alone, alone);

@@ -1,8 +1,8 @@
 // What becomes of megaflows when there are many of them, or when the device goes on refusing some: whose counts are
 // read, whose turn it is, and how often a device that is full is asked.
 //
-// They are played on an eswitch that has this proof's ports and no megaflow, over an emulated ConnectX whose calls can
-// fail.
+// All but check_first() are played on an eswitch that has this proof's ports and no megaflow, over an emulated ConnectX
+// whose calls can fail.
 //
 // Threads: one. Errors: std::runtime_error, which says what is not as it should be.
 #pragma once
@@ -28,19 +28,20 @@ void check_turns(dr::Eswitch& eswitch, connectx::Device& device);
 /// The device says of a rule that it has one like it.
 void check_same_rule(dr::Eswitch& eswitch, connectx::Device& device);
 
-/// One waits for a table, and then for the device: what it does has changed.
+/// One waits for a table. Then it changes, so that it needs that table no more, and the device is full: it gets in when
+/// there is room.
 void check_parked(dr::Eswitch& eswitch, connectx::Device& device);
 
 /// A Geneve option is refused so often that whoever wants it waits, and nobody else comes.
 void check_lone_option(dr::Eswitch& eswitch, connectx::Device& device);
 
-/// Geneve's flag of management counts where a megaflow asks for it, and only there.
+/// Geneve's OAM flag is matched where a megaflow asks for it, and only there.
 void check_flags(dr::Eswitch& eswitch, connectx::Device& device);
 
 /// A tunnel port comes to which thousands belong.
 void check_many_in_tunnel(dr::Eswitch& eswitch);
 
-/// The first megaflows of an eswitch, which is opened for that: none has gone before somebody reads what they count.
+/// What an eswitch's very first megaflows count is read, though none has gone yet. It opens an eswitch of its own.
 void check_first(connectx::Device& device);
 
 /// More than can be asked for their counts one by one; then the device has no more counters, some go, and others come.
