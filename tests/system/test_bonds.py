@@ -270,10 +270,10 @@ def test_a_member_whose_partner_is_silent_is_out(bonded: Bonded) -> None:
     silent = bonded.members[1]
     bonded.peer.vsctl("--", "del-port", BRIDGE, BOND, "--", "add-port", BRIDGE, bonded.members[0].device, "--", "set",
                       "port", bonded.members[0].device, "lacp=active", "other_config:lacp-time=fast")
-    took = wait_until(lambda: f"member {silent.port}: disabled" in bonded.show(), 8, bonded.show())
+    took = wait_until(lambda: f"member {silent.port}: disabled" in bonded.show(), 8, bonded.show)
     figure(f"LACP: a silent partner's member is out after {took:.1f} s")
     bonded.peer.vsctl("del-port", BRIDGE, bonded.members[0].device, "--", "add-bond", BRIDGE, BOND,
                       *(member.device for member in bonded.members), *LACP)
-    took = wait_until(lambda: bonded.show().count(": enabled") == 2, 8, bonded.show())
+    took = wait_until(lambda: bonded.show().count(": enabled") == 2, 8, bonded.show)
     figure(f"LACP: both members are back after {took:.1f} s")
     assert_alive(bonded.lab)

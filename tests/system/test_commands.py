@@ -208,7 +208,7 @@ def test_flows_by_hand_are_offloaded(lab: Lab, tmp_path: Path) -> None:
         return [(flow.offloaded, flow.actions) for flow in stats.megaflows(lab.switch) if "0x1234" in flow.match]
 
     def wait_state(*expected: tuple[str, str]) -> None:
-        wait_until(lambda: state() == list(expected), 5, f"{expected}, not {state()}")
+        wait_until(lambda: state() == list(expected), 5, lambda: f"{expected}, not {state()}")
 
     def file(*lines: str) -> str:
         path = tmp_path / "flows"

@@ -59,7 +59,7 @@ def wait_error(mirrored: MirrorLab, words: str) -> str:
     """What the status column says of the last attempt."""
     def last() -> str:
         return mirrored.lab.switch.interface("stor0", "status").get("last_error", "")
-    wait_until(lambda: words in last(), 20, f"the status says: {words}; it is {last()}")
+    wait_until(lambda: words in last(), 20, lambda: f"the status says: {words}; it is {last()}")
     return last()
 
 

@@ -225,7 +225,7 @@ def test_what_does_not_fit_waits_in_software_until_others_go(full: Full, resourc
             arrived = len(here.matching(PAYLOAD)) + len(there.matching(PAYLOAD))
         assert arrived == full.sent, f"{arrived} of {full.sent} packets arrived"
         counted = (full.sent, full.sent * FRAME_SIZE)
-        wait_until(lambda: full.counted() == counted, 8, f"{counted} are counted, {full.counted()} for now")
+        wait_until(lambda: full.counted() == counted, 8, lambda: f"{counted} are counted, not {full.counted()}")
         assert_alive(lab)
     finally:
         full.clear(before)

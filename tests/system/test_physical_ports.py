@@ -11,6 +11,7 @@ from typing import Iterator
 import pytest
 
 from helpers import figure
+from lab import traffic
 from lab.command import wait_until
 from lab.nic_guest import Controller, NicGuest
 from lab.workspace import Workspace
@@ -47,16 +48,9 @@ def row(guest: NicGuest, name: str) -> str:
 
 
 def ping(guest: NicGuest, controller: Controller, size: int = 56, count: int = 3) -> int:
-    """From the controller's wire to the guest's interface; how many answers came. Larger packets are not cut. Asked
-    again where some did not: emulated in software, a controller on a busy machine loses one now and then."""
-    for _ in range(2):
-        output = guest.outside.run(["ping", "-c", str(count), "-i", "0.2", "-W", "5", "-M", "do", "-s", str(size), "-I",
-                                    controller.tap, f"{subnet(controller)}.2"], check=False)
-        found = re.search(r"(\d+) received", output)
-        answers = int(found.group(1)) if found else 0
-        if answers in (0, count):
-            break
-    return answers
+    """From the controller's wire to the guest's interface; how many answers came. Larger packets are not cut."""
+    return traffic.ping(guest.outside, f"{subnet(controller)}.2", count=count, wait=5, size=size,
+                        device=controller.tap).received
 
 
 def give_addresses(guest: NicGuest) -> None:
@@ -92,7 +86,7 @@ def booted() -> Iterator[NicGuest]:
 
 @pytest.mark.parametrize("controller", [E1000, E1000E, VIRTIO, VMXNET3], ids=lambda controller: controller.model)
 def test_frames_pass_in_both_directions_up_to_the_mtu(booted: NicGuest, controller: Controller) -> None:
-    wait_until(lambda: " up " in row(booted, controller.tap), 10, f"link: {row(booted, controller.tap)}")
+    wait_until(lambda: " up " in row(booted, controller.tap), 10, lambda: f"link: {row(booted, controller.tap)}")
     assert controller.mac in row(booted, controller.tap), "the controller's own address"
     assert ping(booted, controller) == 3
     assert ping(booted, controller, size=9000 - 28) == 3
@@ -124,7 +118,7 @@ def test_a_larger_mtu_opens_the_device_anew(booted: NicGuest) -> None:
     assert ping(booted, VMXNET3, size=1500 - 28) == 3
     assert ping(booted, VMXNET3, size=1509 - 28) == 0, "two VLAN tags have room beside the MTU, and that is all"
     booted.drnic("set", str(VMXNET3.slot), "--mtu", "9000")
-    wait_until(lambda: " up " in row(booted, VMXNET3.tap), 10, f"link: {row(booted, VMXNET3.tap)}")
+    wait_until(lambda: " up " in row(booted, VMXNET3.tap), 10, lambda: f"link: {row(booted, VMXNET3.tap)}")
     assert ping(booted, VMXNET3, size=9000 - 28) == 3
     assert "9978 cannot be set" in booted.drnic("set", str(VMXNET3.slot), "--mtu", "9978", check=False)
     assert ping(booted, VMXNET3) == 3, "as it was"
@@ -141,9 +135,10 @@ def test_only_the_named_devices_are_opened(booted: NicGuest) -> None:
 def test_a_link_that_goes_down_is_seen(booted: NicGuest) -> None:
     for controller in (E1000, E1000E, VIRTIO, VMXNET3):
         booted.set_link(controller, False)
-        wait_until(lambda: " down " in row(booted, controller.tap), 5, f"down: {row(booted, controller.tap)}")
+        wait_until(lambda: " down " in row(booted, controller.tap), 5, lambda: f"down: {row(booted, controller.tap)}")
         booted.set_link(controller, True)
-        wait_until(lambda: " down " not in row(booted, controller.tap), 10, f"up: {row(booted, controller.tap)}")
+        wait_until(lambda: " down " not in row(booted, controller.tap), 10,
+                   lambda: f"up: {row(booted, controller.tap)}")
         assert ping(booted, controller) > 0
 
 
@@ -169,7 +164,7 @@ def test_what_the_soft_nic_cannot_have_is_refused_with_the_reason(booted: NicGue
 
 def test_a_device_that_is_bound_later_is_found_and_given_back_when_the_kernel_wants_it(booted: NicGuest) -> None:
     booted.bind(KERNELS, "vfio-pci")
-    wait_until(lambda: " up " in row(booted, KERNELS.tap), 10, f"the port: {booted.drnic('list')}")
+    wait_until(lambda: " up " in row(booted, KERNELS.tap), 10, lambda: f"the port: {booted.drnic('list')}")
     assert ping(booted, KERNELS) == 3
     booted.bind(KERNELS, "vmxnet3")
     wait_until(lambda: "driver vmxnet3 has it" in booted.drnic("list"), 10, "the port's error")
@@ -194,7 +189,7 @@ def test_without_an_iommu_a_device_takes_physical_addresses_and_hugepages(worksp
     give_addresses(guest)
     give_inner_addresses(guest)
     for controller in guest.controllers:
-        wait_until(lambda: " up " in row(guest, controller.tap), 10, f"link: {row(guest, controller.tap)}")
+        wait_until(lambda: " up " in row(guest, controller.tap), 10, lambda: f"link: {row(guest, controller.tap)}")
         assert ping(guest, controller) == 3
     assert ping(guest, E1000, size=9000 - 28) == 3
     figure(f"guest booted in {seconds:.1f} s")
@@ -225,6 +220,6 @@ def test_a_port_has_its_memory_on_the_numa_node_of_its_device(workspace: Workspa
     assert int(guest.run(f"cat {pages(1, 'free')}")) < 40
     give_addresses(guest)
     give_inner_addresses(guest)
-    wait_until(lambda: " up " in row(guest, FAR.tap), 10, f"link: {row(guest, FAR.tap)}")
+    wait_until(lambda: " up " in row(guest, FAR.tap), 10, lambda: f"link: {row(guest, FAR.tap)}")
     assert ping(guest, FAR) == 3
     figure(f"guest booted in {seconds:.1f} s")

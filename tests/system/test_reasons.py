@@ -72,7 +72,7 @@ def test_a_megaflow_with_three_obstacles_names_all_three(lab: Lab) -> None:
 
     # The first packet made the megaflow, and is not counted by it.
     wait_until(lambda: all(packets()[reason.removesuffix(f": {BRIDGE}")] == 20 for reason in wanted), 5,
-               f"the 20 packets are counted under each reason: {packets()}")
+               lambda: f"the 20 packets are counted under each reason: {packets()}")
     assert explain(lab)["packets"]["software"] >= 20
     figure(f"one megaflow, {len(wanted)} obstacles: {'; '.join(wanted)}")
 
@@ -95,7 +95,7 @@ def test_packets_that_the_nic_carried_are_not_softwares(lab: Lab) -> None:
                "its reason is known")
     assert packets() == 0
     send_frames(first.namespace, first.device, frames[:20])
-    wait_until(lambda: packets() == 20, 5, f"20 packets of software's: {packets()}")
+    wait_until(lambda: packets() == 20, 5, lambda: f"20 packets of software's: {packets()}")
     total = explain(lab)["packets"]
     assert total["all"] - total["software"] >= len(frames), total
     figure("30 packets in the NIC, then 20 in software: 20 are the reason's")

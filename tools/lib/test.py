@@ -246,6 +246,7 @@ def parts() -> list[Part]:
 def environment(options: argparse.Namespace) -> dict[str, str]:
     """Debian's own python3 and tools, whatever else is in front of them on the caller's PATH."""
     return {**os.environ, **({"OVSDR_ALL": "1"} if options.all else {}),
+            "OVSDR_PATIENCE": "3",   # parts run side by side
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "OVSDR_BUILD": str(build.build_folder()),
             "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=1",
             "TSAN_OPTIONS": f"suppressions={SOURCE}/tests/tsan.supp:halt_on_error=1:second_deadlock_stack=1",

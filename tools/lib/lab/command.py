@@ -75,11 +75,16 @@ class Background:
             self.process.wait()
 
 
-def wait_until(condition: Callable[[], bool], timeout: float, what: str, interval: float = 0.05) -> float:
-    """Waits for the condition; returns the seconds it took. TimeoutError names `what`."""
+def wait_until(condition: Callable[[], bool], timeout: float, what: str | Callable[[], str],
+               interval: float = 0.05) -> float:
+    """Waits for the condition; returns the seconds it took. TimeoutError names `what`, asked for at that time.
+
+    `timeout` is for a host that does nothing else: it may take OVSDR_PATIENCE times as long where that is set.
+    """
     start = time.monotonic()
+    timeout *= float(os.environ.get("OVSDR_PATIENCE", "1"))
     while not condition():
         if time.monotonic() - start > timeout:
-            raise TimeoutError(f"{what}: not within {timeout} s")
+            raise TimeoutError(f"{what if isinstance(what, str) else what()}: not within {timeout:g} s")
         time.sleep(interval)
     return time.monotonic() - start

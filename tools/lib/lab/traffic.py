@@ -16,6 +16,9 @@ from .command import CommandError, wait_until
 from .namespace import Namespace
 
 
+_SOME_DO_NOT_ANSWER = 1   # fping's exit status
+
+
 @dataclass(frozen=True)
 class Ping:
     sent: int
@@ -23,14 +26,20 @@ class Ping:
     times_ms: tuple[float, ...]
 
 
-def ping(namespace: Namespace, target: str, *, count: int = 3, interval: float = 0.2, wait: float = 1) -> Ping:
-    text = namespace.run(["ping", "-n", "-c", str(count), "-i", str(interval), "-W", str(wait), target], check=False,
-                         timeout=count * (interval + wait) + 20)
-    summary = re.search(r"(\d+) packets transmitted, (\d+) received", text)
-    if not summary:
-        raise CommandError(["ping", target], -1, text)
-    return Ping(int(summary.group(1)), int(summary.group(2)),
-                tuple(map(float, re.findall(r"time=([0-9.]+) ms", text))))
+def ping(namespace: Namespace, target: str, *, count: int = 3, interval: float = 0.2, wait: float = 2, size: int = 56,
+         device: str = "") -> Ping:
+    """Each answer has `wait` seconds, the last one too: iputils' ping ends `interval` after its last request, so that a
+    switch whose host was busy for a moment would seem to lose it. `size` is the payload's, in bytes; not fragmented."""
+    arguments = ["fping", "-C", str(count), "-p", str(round(interval * 1000)), "-i", "1", "-t", str(round(wait * 1000)),
+                 "-b", str(size), *(["-M"] if size > 56 else []), *(["-I", device] if device else []), target]
+    try:
+        text = namespace.run(arguments, timeout=count * (interval + wait) + 20)
+    except CommandError as error:
+        if error.code != _SOME_DO_NOT_ANSWER:
+            raise
+        text = error.output
+    times = re.findall(r"\[\d+\], \d+ bytes, ([0-9.]+) ms", text)
+    return Ping(count, len(times), tuple(map(float, times)))
 
 
 @dataclass(frozen=True)
