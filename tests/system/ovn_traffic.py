@@ -151,7 +151,7 @@ def _run(lab: OvnLab, scenario: Scenario, effort: Effort) -> Outcome:
                f"{scenario.name}: {scenario.address} answers {scenario.source}")
     for hypervisor in lab.hypervisors:
         hypervisor.switch.appctl("revalidator/purge")
-    before, resets = _look(lab, scenario), _resets(source, target)
+    before, resets = _look(lab, scenario), traffic.resets(source, target)
     pings = traffic.ping(source, scenario.address, count=effort.pings, interval=0.05)
     outcome = Outcome(scenario, pings.sent, pings.received)
     if scenario.only_ping:
@@ -163,20 +163,10 @@ def _run(lab: OvnLab, scenario: Scenario, effort: Effort) -> Outcome:
             [tcp], [udp] = (_iperf(lab, outcome, effort, megabits) for megabits in (None, effort.udp_megabits))
         outcome.tcp_megabits = tcp.megabits_per_second
         outcome.udp_megabits, outcome.udp_lost = udp.megabits_per_second, udp.lost / max(1, udp.packets)
-        outcome.resets = _resets(source, target) - resets
+        outcome.resets = traffic.resets(source, target) - resets
     for hypervisor in lab.hypervisors if lab.kind == "dr" else ():
         _explain(hypervisor, outcome)
     return outcome
-
-
-def _resets(*namespaces: Namespace) -> int:
-    """RSTs that these hosts have sent."""
-    total = 0
-    for namespace in namespaces:
-        names, values = [line.split() for line in namespace.run(["cat", "/proc/net/snmp"]).splitlines()
-                         if line.startswith("Tcp:")]
-        total += int(values[names.index("OutRsts")])
-    return total
 
 
 def _iperf(lab: OvnLab, outcome: Outcome, effort: Effort, *udp_megabits: int | None) -> list[traffic.Iperf]:

@@ -21,10 +21,10 @@ def _result(phase: Phase) -> str:
 
 def _phases(report: Report) -> None:
     print("\nTraffic, and who carried it (iperf3: from its first second on)")
-    print(f"  {'':38} {'':42} {'packets in':>11} {'slow path':>10} {'NIC':>10}")
+    print(f"  {'':38} {'':42} {'packets in':>11} {'slow path':>10} {'(of it RST)':>11} {'NIC':>10}")
     for phase in report.phases:
         print(f"  {phase.name:38} {_result(phase):42} {phase.packets:11} {phase.slow_path_packets:10} "
-              f"{1 - phase.slow_path_share:10.4%}")
+              f"{phase.resets:11} {1 - phase.slow_path_share:10.4%}")
 
 
 def _vports(report: Report) -> None:

@@ -89,6 +89,16 @@ def _full_sockets(namespace: Namespace) -> int:
     return int(values[names.index("RcvbufErrors")]) + int(over_ipv6)
 
 
+def resets(*namespaces: Namespace) -> int:
+    """RSTs that these hosts have sent: each comes up, and a receiver that closes early sends one for each segment."""
+    total = 0
+    for namespace in namespaces:
+        names, values = [line.split() for line in namespace.run(["cat", "/proc/net/snmp"]).splitlines()
+                         if line.startswith("Tcp:")]
+        total += int(values[names.index("OutRsts")])
+    return total
+
+
 def iperf_result(arguments: Sequence[str], output: str, unread: int | None) -> Iperf:
     """Out of what `iperf3 -J` wrote. `unread`: of UDP, what the receiver's socket had no room for."""
     try:
