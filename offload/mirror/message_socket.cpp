@@ -106,11 +106,14 @@ MessageSocket::MessageSocket(int descriptor) noexcept : descriptor_(descriptor) 
     fcntl(descriptor_, F_SETFL, fcntl(descriptor_, F_GETFL) | O_NONBLOCK);
     // Some of these may be refused by a socket that is not TCP: it works all the same.
     const int on = 1, idle = 5, interval = 2, probes = 3;
+    // The kernel does not ask a peer that has not acknowledged what it was sent: it is given as long.
+    const unsigned unacknowledged_ms = (idle + interval * probes) * 1000;
     setsockopt(descriptor_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(descriptor_, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     setsockopt(descriptor_, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
     setsockopt(descriptor_, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
     setsockopt(descriptor_, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+    setsockopt(descriptor_, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms, sizeof unacknowledged_ms);
 }
 
 MessageSocket::MessageSocket(MessageSocket&& from) noexcept

@@ -3,7 +3,8 @@
 // Model. Nothing here waits but connect() and await(): send() keeps what the kernel does not take yet, and flush() goes
 // on when poll() says so. With TLS no message comes or leaves before the peer has shown its certificate: connect()
 // waits for that; of a socket that was taken, receive() and await() do the TLS handshake before the first message. A
-// peer that is gone without a word is noticed by keep-alive within some ten seconds.
+// peer that is gone without a word is noticed within some ten seconds: by keep-alive, or by what it does not
+// acknowledge.
 //
 // Threads: one at a time. Errors: ECONNRESET when the peer has closed, EPROTO with the reason when it speaks no
 // handshake, ETIMEDOUT, ECANCELED when `stop` was asked for.

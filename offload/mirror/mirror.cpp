@@ -130,6 +130,15 @@ void Mirror::steer(dr::MirrorSteering steering) {
     std::swap(steering_, steering);
 }
 
+slowpath::CopyQueue::Tended Mirror::Source::tend() noexcept {
+    const auto tended = queue->tend();
+    tend_again.reset();
+    if (tended.again_in_ms >= 0) tend_again = Clock::now() + std::chrono::milliseconds(tended.again_in_ms);
+    return tended;
+}
+
+bool Mirror::Source::tends_again() const noexcept { return tend_again && Clock::now() >= *tend_again; }
+
 std::shared_ptr<Mirror::Source> Mirror::add(std::shared_ptr<slowpath::CopyQueue> queue) {
     auto source = std::make_shared<Source>(std::move(queue));
     {
@@ -226,8 +235,8 @@ bool Mirror::receive() noexcept {
         if (!frames.empty()) {
             take(*source, frames);
             something = true;
-        } else if (source->queue->asks_for_tending()) {
-            (void)source->queue->tend();
+        } else if (source->queue->asks_for_tending() || source->tends_again()) {
+            (void)source->tend();
             something = true;
         } else if (leaving) {
             const std::lock_guard guard(sources_mutex_);
@@ -259,7 +268,7 @@ void Mirror::sleep(bool something_is_unsealed) noexcept {
     };
     for (const auto& source : received_from_) {
         // What takes long keeps the other devices' copies waiting in their queues for as long.
-        const auto tended = source->queue->tend();
+        const auto tended = source->tend();
         if (source->leaving || tended.for_receiver || !source->queue->arm()) return;
         polled.push_back({source->queue->receive_fd(), POLLIN, 0});
         sooner(tended.again_in_ms);

@@ -81,6 +81,11 @@ public:
         std::atomic<bool> leaving = false;             ///< nothing more comes: let go of it when it is empty
         /// The thread is to look at the queue once more then, or later.
         std::atomic<slowpath::CopyQueue::Clock::time_point> look_again{slowpath::CopyQueue::Clock::time_point{}};
+
+        // The thread's own. A queue is replaced again while others keep the thread from its sleep.
+        slowpath::CopyQueue::Tended tend() noexcept;
+        [[nodiscard]] bool tends_again() const noexcept;
+        std::optional<slowpath::CopyQueue::Clock::time_point> tend_again;
     };
 
     [[nodiscard]] static Result<std::unique_ptr<Mirror>> start(std::unique_ptr<Session> session,

@@ -60,8 +60,7 @@ struct Sender::Link {
     std::uint64_t writing = 0;          ///< writes under way
     std::vector<bool> slot_is_writing;
     std::deque<std::uint64_t> again;    ///< segments to be written once more
-    std::uint64_t bad_sequence = 0;
-    unsigned bad_times = 0;             ///< in a row
+    std::vector<unsigned> bad_times;    ///< of the segment in each slot
     std::size_t interfaces = 0;         ///< length of the list that the collector knows
     bool said_finished = false;
     Clock::time_point heard = Clock::now();   ///< the last message, or when nothing was under way
@@ -210,7 +209,9 @@ void Sender::tell_change() const {
 /// Another one, where this one has not been reached for long enough.
 void Sender::choose_collector() {
     const auto now = Clock::now();
-    if (spec_.standby.empty() || now - reached_ < patience_with_collector * spec_.retry_after) return;
+    const bool is_hopeless = std::exchange(is_hopeless_, false);
+    if (spec_.standby.empty()) return;
+    if (!is_hopeless && now - reached_ < patience_with_collector * spec_.retry_after) return;
     collector_ = (collector_ + 1) % (1 + spec_.standby.size());
     reached_ = now;
     {
@@ -278,6 +279,7 @@ Result<void> Sender::serve(std::unique_ptr<TlsFilter> tls) {
     link.next = accepted->next;
     link.keys = std::move(accepted->keys);
     link.slot_is_writing.resize(spec_.geometry.slots);
+    link.bad_times.resize(spec_.geometry.slots);
     acknowledged_ = accepted->next;
     release(link);
     {
@@ -425,9 +427,9 @@ Result<void> Sender::hear_bad(Link& link, const Bad& bad) {
         return tl::unexpected(Error{EPROTO, fmt::format("the collector calls segment {} bad; {} to {} are under way",
                                                         bad.sequence, acknowledged_, link.next)});
     }
-    link.bad_times = link.bad_sequence == bad.sequence ? link.bad_times + 1 : 1;
-    link.bad_sequence = bad.sequence;
-    if (link.bad_times > patience) {
+    // Counted for each: of several that are never right, each is called bad in turn.
+    if (++link.bad_times[spec_.geometry.slot_of(bad.sequence)] > patience) {
+        is_hopeless_ = true;
         return tl::unexpected(Error{EIO, fmt::format("segment {} was bad {} times", bad.sequence, patience)});
     }
     link.again.push_back(bad.sequence);
@@ -493,6 +495,7 @@ Result<void> Sender::post(Link& link) {
         return tl::unexpected(Error{ESTALE, "the mirror has more interfaces, which another Hello tells"});
     }
     for (; link.writing < most && link.next < sealed; ++link.next) {
+        link.bad_times[spec_.geometry.slot_of(link.next)] = 0;
         if (auto posted = post_one(link, link.next); !posted) return posted;
     }
     return {};

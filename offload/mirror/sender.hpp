@@ -172,6 +172,7 @@ private:
     std::size_t collector_ = 0;         ///< 0: the first; n: standby[n - 1]
     std::chrono::steady_clock::time_point reached_{};   ///< when it was connected last, or tried first
     bool has_new_interfaces_ = false;   ///< what the connection ended for
+    bool is_hopeless_ = false;          ///< the collector called a segment bad too often
     std::thread thread_;
 };
 

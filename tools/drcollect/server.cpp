@@ -23,7 +23,6 @@ namespace {
 using namespace mirror;
 using namespace std::chrono_literals;
 
-constexpr auto place_within = 10s;
 constexpr int crowded_poll_ms = 10;
 
 std::runtime_error failure(const std::string& what) {
@@ -269,14 +268,22 @@ void Server::greet(MessageSocket& socket, const std::string& peer, Connected& se
     leave_place(session);
 }
 
-/// Waits for the session's connection before to end. It is told to: a switch has one at a time.
+/// Waits for the session's connection before to end. It is told to: a switch has one at a time. It may be waiting for a
+/// disk, with which the switch has the same patience here.
 bool Server::take_place(Session& session) {
     std::unique_lock lock(mutex_);
     const auto before = sessions_.find(session.number());
     if (before != sessions_.end()) before->second->ask_to_stop();
-    const bool is_free = place_free_.wait_for(
-        lock, place_within, [&] { return stopping_ || !sessions_.contains(session.number()); });
-    if (!is_free || stopping_) return false;
+    const SignOfLife::Rhythm& rhythm = spec_.session.sign_of_life;
+    const auto end = std::chrono::steady_clock::now() + rhythm.patience;
+    const auto is_free = [&] { return stopping_ || !sessions_.contains(session.number()); };
+    while (!place_free_.wait_for(lock, rhythm.every, is_free)) {
+        lock.unlock();
+        const bool is_there = session.show_life();
+        lock.lock();
+        if (!is_there || std::chrono::steady_clock::now() >= end) return false;
+    }
+    if (stopping_) return false;
     sessions_[session.number()] = &session;
     if (auto known = known_ends_.extract(session.number())) session.know(std::move(known.mapped()));
     return true;

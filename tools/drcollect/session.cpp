@@ -55,6 +55,8 @@ void Session::ask_to_stop() noexcept {
     [[maybe_unused]] const ssize_t size = write(stop_, &one, sizeof one);
 }
 
+bool Session::show_life() { return socket_.send(Wait{}).has_value(); }
+
 void Session::run() noexcept try {
     life_ = std::make_unique<SignOfLife>(socket_, spec_.sign_of_life);
     if (auto begun = begin(); !begun) return refuse(begun.error());

@@ -53,6 +53,8 @@ public:
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 
+    /// Before run(), to a switch that waits for it. False: it has gone.
+    [[nodiscard]] bool show_life();
     /// Until the switch has finished, or somebody has gone. Never throws.
     void run() noexcept;
     /// Instead of run().

@@ -146,6 +146,20 @@ TEST_F(Collector, ASegmentThatIsNeverRightDoesNotGoRoundForEver) {
     EXPECT_EQ(frames(), all(1));
 }
 
+TEST_F(Collector, NeitherDoSeveralThatAreCalledBadInTurn) {
+    start();
+    set_hook([](std::span<std::byte> segment, std::uint64_t sequence) {
+        if (sequence < 3) segment[100] ^= std::byte{1};
+    });
+    const auto mirror = sender();
+    for (std::uint32_t number = 0; number < 150; ++number) ASSERT_TRUE(append(*mirror, number));   // five segments
+    EXPECT_TRUE(becomes([&] { return mirror->stats().last_error.find("was bad 16 times") != std::string::npos; }))
+        << mirror->stats().last_error;
+    set_hook({});
+    EXPECT_TRUE(mirror->finish(20s)) << mirror->stats().last_error;
+    EXPECT_EQ(frames(), all(150));
+}
+
 TEST_F(Collector, ACollectorThatComesBackGoesOnWhereItsFileEnds) {
     start();
     const auto mirror = sender();

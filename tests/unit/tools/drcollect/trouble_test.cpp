@@ -195,6 +195,53 @@ TEST_F(Collector, ASwitchHearsFromACollectorThatWaitsForItsDisk) {
     EXPECT_GE(signs_until(2), 2u);
 }
 
+TEST_F(Collector, ASwitchThatComesBackHearsThatItsConnectionBeforeWaitsForTheDisk) {
+    spec.session.sign_of_life = {.every = 40ms, .patience = 20s};
+    start();
+    Rogue first(spec.port, {SignatureType::crc32, 512}, 4);
+    sync_microseconds = 1'000'000;
+    first.seal();
+    first.write(0, 0, 0);
+    std::this_thread::sleep_for(200ms);   // it is in its fdatasync()
+    sync_microseconds = 0;
+    const Rogue second(spec.port, {SignatureType::crc32, 512}, 4);
+    EXPECT_GE(second.waits.size(), 4u);
+    EXPECT_EQ(second.accept.next, 1u);
+}
+
+TEST_F(Collector, WhoIsGoneDoesNotWaitForItsConnectionBefore) {
+    spec.session.sign_of_life = {.every = 40ms, .patience = 20s};
+    spec.most_connections = 2;
+    start();
+    const auto first = sender();
+    ASSERT_TRUE(append(*first, 0));
+    ASSERT_TRUE(becomes([&] {
+        first->tick();
+        return first->stats().released == 1;
+    }));
+    sync_microseconds = 3'000'000;
+    ASSERT_TRUE(append(*first, 1));
+    first->tick();
+    std::this_thread::sleep_for(100ms);   // it is in its fdatasync()
+    sync_microseconds = 0;
+    {
+        const Geometry geometry = geometry_of({SignatureType::t10dif_crc, 512}, 8);
+        const auto connection = std::move(Connection::create(open_nic(), {}, geometry).value());
+        auto socket = std::move(MessageSocket::connect("127.0.0.1", spec.port, 5s, -1).value());
+        EXPECT_TRUE(socket.send(Hello{.session = first->session(),
+                                      .oldest = 0,
+                                      .application_tag = 0xBEEF,
+                                      .geometry = geometry,
+                                      .endpoint = connection->local(),
+                                      .mirror = "stor0",
+                                      .interfaces = two_interfaces()}));
+        EXPECT_TRUE(socket.await(5s, -1)) << "a sign of life";
+    }
+    const auto other = sender();
+    EXPECT_TRUE(becomes([&] { return other->stats().connected; })) << other->stats().last_error;
+    EXPECT_EQ(first->stats().released, 1u) << "the disk was not slow enough for this test";
+}
+
 TEST_F(Collector, ReadingAFileIsToldToTheSwitchAndEndsWhenTheCollectorDoes) {
     spec.session.sign_of_life = {.every = 40ms, .patience = 20s};
     start();
@@ -290,17 +337,40 @@ TEST_F(Collector, ThereIsALimitOfThoseThatHaveSaidHello) {
     EXPECT_TRUE(becomes([&] { return second->stats().connected; }));
 }
 
+/// A collector beside the fixture's. It has no hook.
+class Another {
+public:
+    explicit Another(ServerSpec like) : spec_(own(std::move(like))), server_(spec_), thread_([this] {
+        server_.run(stop_);
+    }) {}
+    ~Another() {
+        eventfd_write(stop_, 1);
+        thread_.join();
+        close(stop_);
+        std::filesystem::remove_all(spec_.session.folder);
+    }
+    [[nodiscard]] CollectorAddress address() const { return {"127.0.0.1", std::to_string(server_.port())}; }
+    [[nodiscard]] const std::string& folder() const { return spec_.session.folder; }
+
+private:
+    static ServerSpec own(ServerSpec spec) {
+        char name[] = "/tmp/ovsdr-standby-XXXXXX";
+        spec.port = "0";
+        spec.session.folder = mkdtemp(name);
+        return spec;
+    }
+
+    const ServerSpec spec_;
+    const int stop_ = eventfd(0, 0);
+    Server server_;
+    std::thread thread_;
+};
+
 TEST_F(Collector, AStandbyTakesOverAtTheFirstSegmentThatTheRingHas) {
     start();
-    char name[] = "/tmp/ovsdr-standby-XXXXXX";
-    ServerSpec other = spec;
-    other.port = "0";
-    other.session.folder = mkdtemp(name);
-    const int other_stop = eventfd(0, 0);
-    Server other_server(other);
-    std::thread other_thread([&] { other_server.run(other_stop); });
+    const Another other(spec);
     // Nobody is at the first of them.
-    standby = {{"127.0.0.1", "1"}, {"127.0.0.1", std::to_string(other_server.port())}};
+    standby = {{"127.0.0.1", "1"}, other.address()};
     const auto mirror = sender();
     append_all(*mirror, 0, 200);
     ASSERT_TRUE(becomes([&] {
@@ -316,7 +386,7 @@ TEST_F(Collector, AStandbyTakesOverAtTheFirstSegmentThatTheRingHas) {
     EXPECT_EQ(mirror->stats().dropped, 0u);
     const Scan first = only_scan();
     std::vector<std::uint32_t> numbers = frames();
-    const std::string first_folder = std::exchange(folder, other.session.folder);
+    const std::string first_folder = std::exchange(folder, other.folder());
     const Scan second = only_scan();
     std::ranges::copy(frames(), std::back_inserter(numbers));
     folder = first_folder;
@@ -324,10 +394,23 @@ TEST_F(Collector, AStandbyTakesOverAtTheFirstSegmentThatTheRingHas) {
     EXPECT_TRUE(first.sound() && second.sound());
     EXPECT_EQ(second.beginning->first, first.next);
     EXPECT_EQ(second.beginning->session, first.beginning->session);
-    eventfd_write(other_stop, 1);
-    other_thread.join();
-    close(other_stop);
-    std::filesystem::remove_all(other.session.folder);
+}
+
+TEST_F(Collector, AStandbyTakesOverFromOneThatCallsASegmentBadForEver) {
+    start();
+    set_hook([](std::span<std::byte> segment, std::uint64_t sequence) {
+        if (sequence < 2) segment[100] ^= std::byte{1};
+    });
+    const Another other(spec);
+    standby = {other.address()};
+    const auto mirror = sender();
+    append_all(*mirror, 0, 200);
+    EXPECT_TRUE(mirror->finish(20s)) << mirror->stats().last_error;
+    EXPECT_EQ(mirror->stats().collector, "127.0.0.1:" + standby[0].service);
+    EXPECT_EQ(mirror->stats().dropped, 0u);
+    const std::string first_folder = std::exchange(folder, other.folder());
+    EXPECT_EQ(frames(), all(200));
+    folder = first_folder;
 }
 
 }  // namespace
