@@ -42,13 +42,19 @@ void AllDevices::remove(dr::Eswitch& eswitch) noexcept {
         meter.passed_in.erase(&eswitch);
         add_to(meter.carried, eswitch.meter_stats(number));
     }
+    {
+        // From here on nobody puts a megaflow into it or tells it of a deletion.
+        const std::lock_guard guard(eswitches_lock_);
+        std::erase(eswitches_, &eswitch);
+    }
     // It may be opened again before its last owner has let go of it, and knows what it knew then.
     for (const dr::OdpPort port : gone_ports_) eswitch.set_gone_port(port, false);
     for (const dr::OdpPort port : host_ports_) eswitch.set_host_port(port, false);
     for (const auto& [number, port] : mirror_ports_) eswitch.remove_mirror_port(number);
-    for (const auto& [number, port] : tunnel_ports_) eswitch.remove_tunnel_port(number);
-    const std::lock_guard guard(eswitches_lock_);
-    std::erase(eswitches_, &eswitch);
+    for (const auto& [number, port] : tunnel_ports_) {
+        eswitch.remove_tunnel_port(number);
+        eswitch.flush(number);
+    }
 }
 
 bool AllDevices::take_added() noexcept { return added_.exchange(false); }

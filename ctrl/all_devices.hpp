@@ -37,6 +37,7 @@ public:
     using Refused = std::vector<std::pair<dr::OdpPort, Error>>;
     /// The Eswitch stays until it is removed.
     Refused add(dr::Eswitch& eswitch);
+    /// With its megaflows of tunnel ports: should others keep the Eswitch, it does not hear of their deletion.
     void remove(dr::Eswitch& eswitch) noexcept;
     /// Whether a device was added since the last call.
     [[nodiscard]] bool take_added() noexcept;

@@ -70,7 +70,8 @@ name_of(const struct nlattr *action)
     case OVS_ACTION_ATTR_HASH: return "hash";
     case OVS_ACTION_ATTR_PUSH_MPLS: return "push_mpls";
     case OVS_ACTION_ATTR_POP_MPLS: return "pop_mpls";
-    case OVS_ACTION_ATTR_CT: return "ct";
+    /* With an empty nat, too, it may write addresses and ports. */
+    case OVS_ACTION_ATTR_CT: return nl_attr_find_nested(action, OVS_CT_ATTR_NAT) ? "ct(nat)" : "ct";
     case OVS_ACTION_ATTR_TRUNC: return "trunc";
     case OVS_ACTION_ATTR_PUSH_ETH: return "push_eth";
     case OVS_ACTION_ATTR_POP_ETH: return "pop_eth";

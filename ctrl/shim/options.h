@@ -2,7 +2,8 @@
  *
  * dr-tunnel-source-port: where a tunnel's outer UDP source port comes from.
  *   "flow"    (default) each megaflow in the NIC has one of its own, where OVS has one for each packet
- *   "exact"   as OVS: megaflows that encapsulate in UDP stay in software
+ *   "exact"   as OVS: megaflows that encapsulate in UDP stay in software, and those that rewrite what OVS hashes and
+ *             recirculate
  * dr-tunnel-flags: a match for whether a packet's outer headers had a UDP checksum, which the NIC does not see. OVS has
  * it in each megaflow of a tunnel port. Likewise reserved bits, where the NIC does not see those.
  *   "ignore"  (default) such a megaflow takes packets with and without, and looks at no checksum

@@ -46,6 +46,7 @@ void Backlog::end() noexcept {
 void Backlog::now_in_line() noexcept {
     if (is_empty()) {
         rest_ = shortest_rest;
+        futile_ = 0;
         next_round_ = Clock::now() + rest_;
         wake_.notify_all();
     }
@@ -112,12 +113,12 @@ Backlog::Place Backlog::join(const Ufid& ufid, bool asked) {
     return place;
 }
 
-void Backlog::refused(const Error& why) noexcept {
+void Backlog::refused(const Error& why, bool again) noexcept {
     {
         std::lock_guard lock(refusal_mutex_);
         refusal_ = why.what;
     }
-    failures_.fetch_add(1, std::memory_order_relaxed);
+    if (!again) failures_.fetch_add(1, std::memory_order_relaxed);
 }
 
 Error Backlog::full() const {
@@ -166,10 +167,21 @@ void Backlog::wait_until(std::unique_lock<std::mutex>& lock, Time time) noexcept
     wake_.wait_until(lock, time);
 }
 
-Backlog::Attempt Backlog::try_next(std::unique_lock<std::mutex>& lock) noexcept {
-    const bool from_asked = unasked_.empty() || (asked_is_next_ && !asked_.empty());
-    asked_is_next_ = !from_asked;
-    tried_ = (from_asked ? asked_ : unasked_).begin();
+/// Whose turn it is in this round; null: it has tried all. Whoever is refused goes to the end: behind one that has been
+/// tried stand others that have been, and those that came meanwhile and have just been refused.
+Backlog::Line* Backlog::next_line() noexcept {
+    const auto has_more = [this](const Line& line) { return !line.empty() && line.front().round != round_; };
+    const bool from_unasked = has_more(unasked_) && !(asked_is_next_ && has_more(asked_));
+    if (!from_unasked && !has_more(asked_)) return nullptr;
+    asked_is_next_ = from_unasked;
+    return from_unasked ? &unasked_ : &asked_;
+}
+
+std::optional<Backlog::Attempt> Backlog::try_next(std::unique_lock<std::mutex>& lock) noexcept {
+    Line* const next = next_line();
+    if (next == nullptr) return std::nullopt;
+    tried_ = next->begin();
+    (*tried_)->round = round_;
     const Ufid ufid = (*tried_)->ufid;
     lock.unlock();
     const Attempt attempt = try_again_(ufid);
@@ -186,18 +198,27 @@ Backlog::Attempt Backlog::try_next(std::unique_lock<std::mutex>& lock) noexcept 
 /// Only what the device takes lets the round go on: an attempt that fails may have made a table for a moment, and who
 /// waits for that table is in line again each time, only to be parked once more.
 void Backlog::try_until_it_fails(std::unique_lock<std::mutex>& lock) noexcept {
+    ++round_;
     bool any_taken = false;
-    for (unsigned failures = 0; failures < failures_per_round && !is_empty() && !ending_;) {
-        switch (try_next(lock)) {
-            case Attempt::taken:
-                any_taken = true;
-                failures = 0;
-                break;
-            case Attempt::refused: ++failures; break;
-            case Attempt::not_asked: break;
+    unsigned failures = 0;
+    while (failures < failures_per_round && !ending_) {
+        const std::optional<Attempt> attempt = try_next(lock);
+        if (!attempt) break;
+        if (*attempt == Attempt::taken) {
+            any_taken = true;
+            failures = 0;
+        } else if (*attempt == Attempt::refused) {
+            ++failures;
         }
     }
-    rest_ = any_taken ? shortest_rest : std::min(2 * rest_, longest_rest);
+    futile_ += failures;
+    if (any_taken) {
+        rest_ = shortest_rest;
+        futile_ = 0;
+    } else if (futile_ >= failures_per_round) {
+        rest_ = std::min(2 * rest_, longest_rest);
+        futile_ = 0;
+    }
     last_round_ = Clock::now();
     next_round_ = last_round_ + rest_;
 }

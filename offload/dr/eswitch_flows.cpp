@@ -96,7 +96,7 @@ void EswitchImpl::prepare(Update& update) noexcept {
     }
     if (auto installed = install(flow, *planned, update.next); !installed) {
         if (must_wait(update, plan)) return;   // what it needs has become another's meanwhile
-        backlog_.refused(installed.error());
+        backlog_.refused(installed.error(), !update.in_line);
         update.outcome = std::move(installed.error());
         return;
     }

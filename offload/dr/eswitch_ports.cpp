@@ -251,7 +251,7 @@ void EswitchImpl::choose(const Choices& choices) noexcept {
         std::lock_guard lock(shard.mutex);
         std::vector<Flow*> flows;
         shard.flows.for_each([&](Flow& flow) {
-            if (flow.megaflow.has_tunnel()) flows.push_back(&flow);
+            if (flow.megaflow.has_tunnel() || flow.megaflow.recirculates()) flows.push_back(&flow);
         });
         recompile(flows);
     }

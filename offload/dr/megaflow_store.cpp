@@ -313,6 +313,10 @@ bool StoredMegaflow::has_tunnel() const noexcept {
            });
 }
 
+bool StoredMegaflow::recirculates() const noexcept {
+    return std::ranges::count(actions_->kept, OVSDR_ACTION_RECIRC, &ovsdr_action::type) != 0;
+}
+
 bool StoredMegaflow::mentions_any(std::span<const OdpPort> wanted) const noexcept {
     const PortList mentioned = ports();
     for (std::uint32_t i = 0; i < mentioned.size(); ++i) {

@@ -110,6 +110,7 @@ public:
     [[nodiscard]] bool has_software() const noexcept;
     /// It encapsulates packets or takes them out of a tunnel, or they come from one.
     [[nodiscard]] bool has_tunnel() const noexcept;
+    [[nodiscard]] bool recirculates() const noexcept;
     /// It has been given a megaflow.
     [[nodiscard]] explicit operator bool() const noexcept { return static_cast<bool>(mask_); }
     [[nodiscard]] OdpPort in_port() const noexcept { return OdpPort{key_.in_port}; }

@@ -15,7 +15,7 @@ from lab.command import wait_until
 from lab.lab import BRIDGE
 from lab.traffic import send_frames, udp_frame
 from lab.workspace import Workspace
-from test_nic_mode import PARTIAL, PATIENCE, WHOLE, FunctionLab, done, wait_kind
+from test_nic_mode import PARTIAL, PATIENCE, WHOLE, FunctionLab, done, kinds_of, wait_kind
 from test_policing import police
 
 pytestmark = pytest.mark.dr_only
@@ -131,6 +131,25 @@ def test_marked_packets_are_rewritten(three: FunctionLab) -> None:
     wait_counts(three, "in_port=1,udp", len(sent) + 1, sum(map(len, sent)) + len(opener))
     figure(f"{len(sent)} packets rewritten for two ports, {marked} of them marked by NIC_RX")
     assert marked >= len(sent)
+
+
+def test_tracked_connections_are_marked_unless_they_may_be_translated(three: FunctionLab) -> None:
+    """OVS hashes a packet as it came, a marked one not before it recirculates: as it is then."""
+    first, second, _ = three.guests
+    refused = "recirc behind a change of what OVS hashes"
+    three.switch.add_flows(BRIDGE, ["table=0,in_port=1,udp,actions=ct(table=1)", "table=1,udp,actions=output:2"])
+    before = done(three, first).marked
+    with second.capture() as seen:
+        with stream(first, second, rate=300) as sender:
+            wait_kind(three, first, PARTIAL)
+            wait_until(lambda: done(three, first).marked >= before + 100, PATIENCE, "100 packets are marked")
+            assert refused not in three.switch.appctl("dr/explain")
+            three.switch.ofctl("mod-flows", BRIDGE, "table=0,in_port=1,udp,actions=ct(nat,table=1)")
+            wait_until(lambda: refused in three.switch.appctl("dr/explain"), PATIENCE, "the reason is told")
+            wait_until(lambda: PARTIAL not in kinds_of(three, first), PATIENCE, "no megaflow is marked")
+        seen.settle()
+        arrived = numbers(seen.frames)
+    assert arrived == list(range(sender.sent)), "each arrives once"
 
 
 def test_what_the_policer_drops_is_counted(three: FunctionLab) -> None:

@@ -14,15 +14,6 @@ namespace {
 
 constexpr int bytes_per_tag = 4;
 
-/// A match for what a packet that came through no tunnel has is none.
-bool asks(const TunnelFields& fields) noexcept {
-    const auto* key = reinterpret_cast<const std::uint8_t*>(&fields.key);
-    const auto* mask = reinterpret_cast<const std::uint8_t*>(&fields.mask);
-    unsigned asked = 0;   // no exit in between: the compiler takes many bytes at once
-    for (std::size_t i = 0; i < sizeof fields.key; ++i) asked |= static_cast<unsigned>(key[i] & mask[i]);
-    return asked != 0;
-}
-
 }  // namespace
 
 Compiled<RulePlan> compile(const ovsdr_megaflow& megaflow, const PortMap& ports, const DeviceCaps& caps,
@@ -37,15 +28,15 @@ Compiled<RulePlan> compile(const ovsdr_megaflow& megaflow, const PortMap& ports,
     const TunnelPort* tunnel = match.in_tunnel() ? ports.find_tunnel(OdpPort{match.table.tunnel_port}) : nullptr;
     if (tunnel != nullptr) {
         match_tunnel(tunnel_fields, *tunnel, caps, choices, match, obstacles);
-    } else if (asks(tunnel_fields)) {
-        obstacles.add(RejectReason::unsupported_match, "tunnel", " of packets that come through none");
+    } else {
+        match_no_tunnel(tunnel_fields, obstacles);
     }
     const std::size_t n_actions = std::min<std::size_t>(megaflow.n_actions, OVSDR_MAX_ACTIONS);
     if (n_actions < megaflow.n_actions) {
         obstacles.add(RejectReason::too_many_actions, "more than a megaflow may have",
                       fmt::format(": {}, the most is {}", megaflow.n_actions, n_actions));
     }
-    Packets packets{OdpPort{megaflow.key.in_port}};
+    Packets packets{OdpPort{megaflow.key.in_port}, megaflow.key.vlan_limit};
     if (tunnel != nullptr) {
         packets.tunnel = {megaflow.tunnel_key, megaflow.tunnel_mask};
         // Collectors are told of it, whatever the megaflow asks for. No other packets come out of the port.

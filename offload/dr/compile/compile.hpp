@@ -43,9 +43,10 @@ using Compiled = tl::expected<T, Reject>;
 [[nodiscard]] MatchPlan compile_match(const ovsdr_flow_fields& key, ovsdr_flow_fields mask, const PortMap& ports,
                                       const DeviceCaps& caps, Obstacles& obstacles) noexcept;
 
-/// What software is told of the packets that it gets copies of.
+/// What OVS knows of the packets that the match takes. Software is told of it with its copies.
 struct Packets {
     OdpPort in_port;
+    unsigned parsed_tags = 1;   ///< behind how many OVS looks
     TunnelMetadata tunnel{};
 };
 

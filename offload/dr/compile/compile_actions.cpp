@@ -10,6 +10,7 @@
 
 #include "offload/dr/compile/arrange.hpp"
 #include "offload/dr/compile/compile.hpp"
+#include "offload/dr/compile/packet_hash.hpp"
 #include "offload/dr/compile/rewrite.hpp"
 #include "offload/dr/compile/tunnel_header.hpp"
 #include "offload/dr/compile/tunnel_match.hpp"
@@ -30,7 +31,8 @@ public:
     ActionCompiler(MatchPlan& match, const Packets& packets, const PortMap& ports, const DeviceCaps& caps,
                    const Choices& choices, Obstacles& obstacles) noexcept
         : match_(match), packets_(packets), ports_(ports), caps_(caps), choices_(choices), obstacles_(obstacles),
-          source_is_known_(!obstacles.has(RejectReason::in_port_not_offloaded)) {}
+          source_is_known_(!obstacles.has(RejectReason::in_port_not_offloaded)),
+          now_{.hash = {match, packets.parsed_tags}} {}
 
     /// A path for each shape in which the packet goes somewhere, in the order in which they were found.
     std::vector<Path> run(std::span<const ovsdr_action> actions) {
@@ -53,6 +55,7 @@ public:
 
 private:
     struct Packet {
+        PacketHash hash;
         std::uint8_t pops = 0;
         Rewrite rewrite{};
         std::vector<VlanTag> pushes{};
@@ -65,6 +68,7 @@ private:
     }
 
     void step(const ovsdr_action& action) {
+        now_.hash.follow(action);
         switch (action.type) {
             case OVSDR_ACTION_OUTPUT: return output(OdpPort{action.output});
             case OVSDR_ACTION_PUSH_VLAN:
@@ -80,8 +84,12 @@ private:
             case OVSDR_ACTION_SOFTWARE: return give_to_software(action.software);
             case OVSDR_ACTION_UNSUPPORTED: break;
         }
-        const bool named = action.type == OVSDR_ACTION_UNSUPPORTED && action.unsupported != nullptr;
-        refuse(RejectReason::unsupported_action, named ? StaticName::of_table(action.unsupported) : "unknown");
+        if (action.type != OVSDR_ACTION_UNSUPPORTED || action.unsupported == nullptr) {
+            return refuse(RejectReason::unsupported_action, "unknown");
+        }
+        // Whether it translates addresses makes no difference here.
+        const bool tracks = std::string_view(action.unsupported) == "ct(nat)";
+        refuse(RejectReason::unsupported_action, tracks ? "ct" : StaticName::of_table(action.unsupported));
     }
 
     void end_copy() {
@@ -267,6 +275,13 @@ private:
         if (match_.in_tunnel() && (is_changed() || !front_.empty())) {
             // It would have to be taken out of the tunnel for that, and could not be given to software as it came.
             return refuse(RejectReason::unsupported_order, "recirc behind a change of packets from a tunnel");
+        }
+        if (const StaticName changed_by = now_.hash.changed_by();
+            choices_.exact_tunnel_source_port && !changed_by.empty()) {
+            // OVS would hash it anew if it missed there.
+            return refuse(RejectReason::unsupported_action,
+                          "recirc behind a change of what OVS hashes (other_config:dr-tunnel-source-port=exact)",
+                          fmt::format(": {}", changed_by.text()));
         }
         auto& tables = leg(false).tables;
         if (std::ranges::count(tables, table) != 0) {

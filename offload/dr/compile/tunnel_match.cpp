@@ -294,6 +294,14 @@ void match_tunnel(const TunnelFields& fields, const TunnelPort& tunnel, const De
     TunnelMatcher(fields, tunnel, caps, choices, plan, obstacles).run();
 }
 
+void match_no_tunnel(const TunnelFields& fields, Obstacles& obstacles) {
+    const auto* key = reinterpret_cast<const std::uint8_t*>(&fields.key);
+    const auto* mask = reinterpret_cast<const std::uint8_t*>(&fields.mask);
+    unsigned asked = 0;   // no exit in between: the compiler takes many bytes at once
+    for (std::size_t i = 0; i < sizeof fields.key; ++i) asked |= static_cast<unsigned>(key[i] & mask[i]);
+    if (asked != 0) obstacles.add(RejectReason::unsupported_match, "tunnel", " of packets that come through none");
+}
+
 std::optional<std::uint16_t> fix_tunnel_size(const ovsdr_tunnel_fields& key, TunnelKind kind,
                                              MatchPlan& plan) noexcept {
     if (key.ipv6 != 0) return std::nullopt;

@@ -41,6 +41,9 @@ struct TunnelFields {
 void match_tunnel(const TunnelFields& fields, const TunnelPort& tunnel, const DeviceCaps& caps, const Choices& choices,
                   MatchPlan& plan, Obstacles& obstacles);
 
+/// `fields`: of a megaflow whose packets come through no tunnel. They have zeros there, and a match for these is none.
+void match_no_tunnel(const TunnelFields& fields, Obstacles& obstacles);
+
 /// Bytes in front of the inner frame, of a plan that match_tunnel() made; narrows it so that they are equal for all
 /// packets. Nothing: they cannot be (IPv6 has extension headers).
 [[nodiscard]] std::optional<std::uint16_t> fix_tunnel_size(const ovsdr_tunnel_fields& key, TunnelKind kind,

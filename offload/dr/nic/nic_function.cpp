@@ -226,7 +226,7 @@ PutOutcome NicFunction::bring_up_to_date(Flow& flow, bool in_line) noexcept {
     } else if (auto installed = install(flow, *plan); installed) {
         backlog_.taken();
     } else {
-        backlog_.refused(installed.error());
+        backlog_.refused(installed.error(), !in_line);
         outcome = std::move(installed.error());
     }
     if (!std::holds_alternative<std::monostate>(outcome)) take_out(flow);

@@ -7,7 +7,8 @@
 // Statistics: those of a megaflow that drops are the rule's; one that marks has none here, since its packets are
 // counted where they are processed. Meters, tunnels and choices are software's, too.
 //
-// Locks, in the order in which they are taken: port_changes_, ports_mutex_ (shared by whoever compiles), a shard's.
+// Locks, in the order in which they are taken: port_changes_, ports_mutex_ (shared by whoever compiles and installs), a
+// shard's. Puts that follow each other without a gap do not keep a port change waiting: it goes before the next one.
 #pragma once
 
 #include <array>
@@ -19,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "common/writer_first_mutex.hpp"
 #include "offload/dr/backlog.hpp"
 #include "offload/dr/eswitch.hpp"
 #include "offload/dr/flow_map.hpp"
@@ -178,7 +180,7 @@ private:
     MegaflowParts parts_;
 
     mutable std::mutex port_changes_;
-    mutable std::shared_mutex ports_mutex_;   ///< port_map_; held for long by nobody who changes it
+    mutable WriterFirstMutex ports_mutex_;    ///< port_map_; held for long by nobody who changes it
     PortMap port_map_;
     std::unique_ptr<Port> port_;
     Closed closed_;

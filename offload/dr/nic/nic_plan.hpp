@@ -5,7 +5,8 @@
 //
 // What is refused though a mark would not change a packet: actions for which OVS needs a hash of the packet, which it
 // takes when it looks at the headers, and of a marked packet it looks at none. tnl_push (UDP's source port), hash and
-// lb_output need it, and lists that may have these inside.
+// lb_output need it, and lists that may have these inside, OVS's slow path's among them. Behind a recirculation OVS
+// looks at the headers, of which no other hash must come by then than of those that came in (packet_hash.hpp).
 //
 // A VLAN tag is never taken off a packet here: OVS does all actions of the megaflow, and would take off another one.
 #pragma once

@@ -355,6 +355,8 @@ void check_never_offloaded(dr::Eswitch& eswitch, const std::function<void()>& wh
     eswitch.choose({.exact_tunnel_source_port = true, .exact_tunnel_flags = true});
     check_refused(eswitch, {"tnl_push in UDP (other_config:dr-tunnel-source-port=exact)",
                             from_vport().ipv4().tunnel(headers.vxlan).output(uplink)});
+    check_refused(eswitch, {"recirc behind a change of what OVS hashes (other_config:dr-tunnel-source-port=exact)",
+                            from_vport().ipv4().set(OVSDR_HEADER_IP_SRC, {10, 0, 0, 1}).recirc(recirc_id)});
     check_refused(eswitch, {"tun_flags",
                             MegaflowBuilder(tunnel_port_of(TunnelKind::vxlan)).from_tunnel(5).ipv4().output(out_port)});
     while_exact();

@@ -407,6 +407,22 @@ TEST_F(AllDevicesTest, ADeviceThatGoesForgetsTunnelPorts) {
     EXPECT_TRUE(first.tunnel_ports.empty()) << "it went meanwhile";
 }
 
+/// It does not hear of their deletion any more. Should it be opened again, they must not be there.
+TEST_F(AllDevicesTest, ADeviceThatGoesForgetsMegaflowsOfTunnelPorts) {
+    ASSERT_TRUE(all.put(ufid, from(4), 0));
+    unsigned changes = 0;
+    first.while_it_changes = [&] {
+        ++changes;
+        EXPECT_FALSE(all.put(ufid, from(4), 0)) << "one more, behind those that go";
+    };
+    all.remove(first);
+    EXPECT_EQ(changes, 1U);
+    EXPECT_FALSE(first.knows(ufid));
+    first.while_it_changes = [] {};
+    all.add(first);
+    EXPECT_FALSE(first.knows(ufid));
+}
+
 TEST_F(AllDevicesTest, WithoutADeviceNothingIsPut) {
     all.remove(first);
     EXPECT_FALSE(all.put(ufid, from(4), 0));

@@ -125,6 +125,12 @@ TEST(MegaflowActions, EveryOtherActionIsNamedEachByItsOwnName) {
     EXPECT_EQ(names.size(), static_cast<std::size_t>(unsupported));
 }
 
+TEST(MegaflowActions, ConntrackThatMayRewriteHasItsOwnName) {
+    EXPECT_EQ(text_of(from_actions("ct,ct(commit,zone=4,mark=1/1),1")), "no ct no ct 1");
+    EXPECT_EQ(text_of(from_actions("ct(nat),1")), "no ct(nat) 1") << "of a connection that has been translated before";
+    EXPECT_EQ(text_of(from_actions("ct(commit,zone=4,nat(src=10.0.0.1)),recirc(2)").actions[0]), "no ct(nat)");
+}
+
 TEST(MegaflowActions, AMeterIsItsNumber) {
     EXPECT_EQ(text_of(from_actions("meter(0),1,meter(262143),2")), "meter 0 1 meter 262143 2");
 }

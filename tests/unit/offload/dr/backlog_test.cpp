@@ -43,6 +43,14 @@ protected:
         std::lock_guard lock(places_mutex_);
         places_[number] = backlog_.park(Ufid{number, 0}, awaited, until);
     }
+    /// As many that are refused as a round tries, all of them in the first one.
+    void join_for_whole_rounds() {
+        hold();
+        join(1, true);
+        ASSERT_TRUE(tried(1));
+        for (std::uint64_t number = 2; number <= Backlog::failures_per_round; ++number) join(number, true);
+        release();
+    }
     void leave(std::uint64_t number) {
         std::lock_guard lock(places_mutex_);
         places_[number].leave();
@@ -133,7 +141,8 @@ std::optional<std::uint64_t> sleeps() {
     return std::nullopt;
 }
 
-/// 1 is refused and stands behind all others that were; of those nobody asked for, the newest comes first.
+/// 1 is refused and stands behind all others that were, until the next round; of those nobody asked for, the newest
+/// comes first.
 TEST_F(BacklogTest, TheNewestComesFirstAndTakesTurnsWithThoseThatWereRefused) {
     hold();
     join(1, false);
@@ -145,7 +154,7 @@ TEST_F(BacklogTest, TheNewestComesFirstAndTakesTurnsWithThoseThatWereRefused) {
     release();
     ASSERT_TRUE(tried(7));
     const auto attempts = order();
-    EXPECT_EQ(std::vector(attempts.begin(), attempts.begin() + 7), (std::vector<std::uint64_t>{1, 5, 4, 6, 3, 1, 2}));
+    EXPECT_EQ(std::vector(attempts.begin(), attempts.begin() + 7), (std::vector<std::uint64_t>{1, 5, 4, 6, 3, 2, 1}));
 }
 
 TEST_F(BacklogTest, OneThatIsRefusedIsTriedUntilItIsTaken) {
@@ -159,9 +168,20 @@ TEST_F(BacklogTest, OneThatIsRefusedIsTriedUntilItIsTaken) {
     EXPECT_EQ(order().size(), attempts) << "it has left";
 }
 
+TEST_F(BacklogTest, OneThatIsRefusedAloneIsTriedOnceARound) {
+    join(1, true);
+    constexpr std::size_t with_shortest_rest = Backlog::failures_per_round;
+    ASSERT_TRUE(tried(with_shortest_rest + 2));
+    std::lock_guard lock(mutex_);
+    for (std::size_t i = 1; i < times_.size(); ++i) {
+        const auto rest = i < with_shortest_rest ? Backlog::shortest_rest : 2 * Backlog::shortest_rest;
+        EXPECT_GE(times_[i] - times_[i - 1], rest) << i;
+    }
+}
+
 /// Eight attempts a round, then a rest that doubles.
 TEST_F(BacklogTest, ADeviceThatIsFullGetsLongerAndLongerRests) {
-    join(1, true);
+    join_for_whole_rounds();
     constexpr std::size_t rounds = 5;
     ASSERT_TRUE(tried(rounds * Backlog::failures_per_round + 1));
     std::lock_guard lock(mutex_);
@@ -271,9 +291,9 @@ TEST_F(BacklogTest, WhoHasNoPlaceIsNotParked) {
 }
 
 TEST_F(BacklogTest, EightFailuresInARowAreAFullDevice) {
-    for (unsigned i = 1; i < Backlog::full_after; ++i) backlog_.refused(Error{ENOMEM, "first"});
+    for (unsigned i = 1; i < Backlog::full_after; ++i) backlog_.refused(Error{ENOMEM, "first"}, false);
     EXPECT_FALSE(backlog_.is_full());
-    backlog_.refused(Error{ENOMEM, "last"});
+    backlog_.refused(Error{ENOMEM, "last"}, false);
     EXPECT_TRUE(backlog_.is_full());
     const Error full = backlog_.full();
     EXPECT_EQ(full.code, ENOSPC);
@@ -282,9 +302,19 @@ TEST_F(BacklogTest, EightFailuresInARowAreAFullDevice) {
     EXPECT_FALSE(backlog_.is_full());
 }
 
+/// It may need what nobody else needs.
+TEST_F(BacklogTest, OneThatIsTriedAgainInVainMakesNoDeviceFull) {
+    for (unsigned i = 0; i < 2 * Backlog::full_after; ++i) backlog_.refused(Error{ENOMEM, "again"}, true);
+    EXPECT_FALSE(backlog_.is_full());
+    for (unsigned i = 0; i < Backlog::full_after; ++i) backlog_.refused(Error{ENOMEM, "first"}, false);
+    backlog_.refused(Error{ENOMEM, "again"}, true);
+    EXPECT_TRUE(backlog_.is_full());
+    EXPECT_EQ(backlog_.full().what, "the device took none of the last megaflows: again");
+}
+
 /// Room in the device cuts a rest short that had grown to a second.
 TEST_F(BacklogTest, RoomEndsALongRest) {
-    join(1, true);
+    join_for_whole_rounds();
     constexpr std::size_t until_long = 6;   // rests of 40 to 1,000 ms
     bool cut = false;
     for (std::size_t round = until_long; !cut && round < until_long + 20; ++round) {

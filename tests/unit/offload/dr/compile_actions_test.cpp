@@ -238,6 +238,31 @@ TEST(CompileActions, GoesOnBehindARecirculation) {
               "unsupported action: recirc twice to one recirc_id: 0x7");
 }
 
+/// OVS hashes a packet as it came, and one that misses behind a recirculation as it is then.
+TEST(CompileActions, RecirculatesNoOtherHashWhereSourcePortsMustBeExact) {
+    const auto exact = [](const ovsdr_megaflow& flow) {
+        const auto plan = compile(flow, four_ports(), {}, {.exact_tunnel_source_port = true});
+        return plan ? text_of(plan->path) : text_of(plan.error());
+    };
+    const std::string refused = "unsupported action: recirc behind a change of what OVS hashes "
+                                "(other_config:dr-tunnel-source-port=exact): ";
+    const auto ipv4 = [] { return MegaflowBuilder().ipv4(); };
+    const auto rewritten = [&] { return ipv4().set(OVSDR_HEADER_IP_DST, {10, 0, 0, 1}); };
+    EXPECT_EQ(exact(rewritten().recirc(7)), refused + "set(ipv4)");
+    EXPECT_EQ(exact(ipv4().proto(17).set(OVSDR_HEADER_UDP_SRC, {0, 7}).recirc(7)), refused + "set(udp)");
+    EXPECT_EQ(exact(ipv4().vlan(5).push(6).recirc(7)), refused + "push_vlan") << "OVS parses one tag";
+    EXPECT_EQ(exact(ipv4().copy().set(OVSDR_HEADER_IP_DST, {10, 0, 0, 1}).recirc(7).end_copy().output(2)),
+              refused + "set(ipv4)");
+    EXPECT_EQ(text_of_compiled(rewritten().recirc(7)), "set dst_ipv4=0xa000001, dest_table recirc_id 0x7");
+    EXPECT_EQ(exact(rewritten().output(2)), "set dst_ipv4=0xa000001, dest_vport 2");
+    EXPECT_EQ(exact(routed().recirc(7)), routing + ", dest_table recirc_id 0x7") << "no change of what is hashed";
+    EXPECT_EQ(exact(ipv4().push(6).recirc(7)), "push_vlan 0x8100 vid 6 pcp 0, dest_table recirc_id 0x7");
+    EXPECT_EQ(exact(ipv4().recirc(7).set(OVSDR_HEADER_IP_DST, {10, 0, 0, 1}).output(2)),
+              "dest_array [dest_table recirc_id 0x7, dest_table (set dst_ipv4=0xa000001, dest_vport 2)]");
+    EXPECT_EQ(exact(ipv4().copy().set(OVSDR_HEADER_IP_DST, {10, 0, 0, 1}).output(2).end_copy().recirc(7)),
+              "dest_array [dest_table recirc_id 0x7, dest_table (set dst_ipv4=0xa000001, dest_vport 2)]");
+}
+
 /// One list of destinations is made of them.
 TEST(CompileActions, TheOrderOfRecirculationsAndBranchesIsNoDifference) {
     EXPECT_EQ(text_of_compiled(MegaflowBuilder().ipv4().recirc(8).recirc(7).recirc(9)),

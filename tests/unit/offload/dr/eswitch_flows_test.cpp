@@ -8,6 +8,7 @@
 #include <ctime>
 #include <string_view>
 
+#include "offload/dr/backlog.hpp"
 #include "tests/unit/offload/dr/eswitch_fixture.hpp"
 #include "tests/unit/offload/tunnel_headers.hpp"
 
@@ -80,6 +81,20 @@ TEST_F(EswitchFlows, OneThatHasGoneInAfterAWhileIsLeftAlone) {
     FakeProvider::set_room(UINT_MAX);
     ASSERT_TRUE(becomes([&] { return offloaded({1, 1}); }));
     expect_nothing_happens();
+}
+
+/// One has an array of destinations for itself, and is tried again and again.
+TEST_F(EswitchFlows, OneThatTheDeviceNeverTakesKeepsNoNewOneWaiting) {
+    FakeProvider::refuse("dest_array", ENOSPC);
+    ASSERT_TRUE(failed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().output(2).output(3))));
+    FakeProvider::fail_call(0, 0);   // counts from here
+    constexpr unsigned most_calls_of_one = 3;
+    ASSERT_TRUE(becomes([] { return FakeProvider::calls() > most_calls_of_one * Backlog::full_after; }));
+    for (std::uint64_t i = 2; i < 5; ++i) {
+        EXPECT_TRUE(installed(eswitch_->put({1, i}, MegaflowBuilder().ipv6().output(2)))) << i;
+    }
+    FakeProvider::refuse("dest_array", 0);
+    EXPECT_TRUE(becomes([&] { return offloaded({1, 1}); }));
 }
 
 /// The line is tried from one thread while another takes out of it.

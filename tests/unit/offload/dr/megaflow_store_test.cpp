@@ -311,6 +311,8 @@ TEST(MegaflowStore, KnowsWhatItsActionsHaveToDoWith) {
     }
     const StoredMegaflow plain = of({output(4), recirc(5), unsupported("ct")});
     EXPECT_FALSE(plain.has_tunnel());
+    EXPECT_TRUE(plain.recirculates());
+    EXPECT_FALSE(of({output(4)}).recirculates());
     EXPECT_TRUE(plain.has_shape());
     EXPECT_FALSE(plain.has_meter());
     EXPECT_FALSE(plain.has_software());

@@ -4,12 +4,17 @@
 #include <infiniband/verbs.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <future>
 #include <set>
 #include <string>
+#include <thread>
 #include <variant>
 #include <vector>
 
+#include "offload/dr/backlog.hpp"
 #include "offload/dr/device/leak.hpp"
 #include "offload/dr/eswitch.hpp"
 #include "offload/dr/nic/held_mark.hpp"
@@ -286,6 +291,10 @@ TEST_F(NicFunctionTest, RefusesWhatItCannotTellExactly) {
         {MegaflowBuilder().ipv4().unsupported("hash").output(2), "hash"},
         {MegaflowBuilder().ipv4().unsupported("lb_output"), "lb_output"},
         {MegaflowBuilder().ipv4().unsupported("sample"), "sample"},
+        {MegaflowBuilder().ipv4().unsupported("tnl_push of GTP-U").output(2), "tnl_push of GTP-U"},
+        {MegaflowBuilder().ipv4().unsupported("userspace"), "userspace"},
+        {MegaflowBuilder().from_tunnel(5).ipv4().output(2), "tunnel of packets that come through none"},
+        {MegaflowBuilder().ipv4().unsupported("ct(nat)").recirc(4), "recirc behind a change of what OVS hashes"},
     };
     for (const auto& [megaflow, name] : refused) {
         const auto outcome = put(megaflow);
@@ -372,6 +381,58 @@ TEST_F(NicFunctionTest, MegaflowsOfANumberThatThePortHadGo) {
     EXPECT_EQ(megaflow_rules().size(), 1U);
     eswitch_->flush(odp_port);
     EXPECT_FALSE(eswitch_->knows(ufid));
+}
+
+/// It needs a tag, which a megaflow that drops does not, and is tried again and again.
+TEST_F(NicFunctionTest, OneThatTheDeviceNeverTakesKeepsNoNewOneWaiting) {
+    ASSERT_TRUE(open());
+    FakeProvider::refuse("tag", ENOMEM);
+    ASSERT_TRUE(std::holds_alternative<Error>(put(sending())));
+    FakeProvider::fail_call(0, 0);   // counts from here
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    constexpr unsigned most_calls_of_one = 2;
+    while (FakeProvider::calls() <= most_calls_of_one * Backlog::full_after) {
+        ASSERT_LT(std::chrono::steady_clock::now(), end) << "it is not tried again";
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    const auto outcome = put(dropping(), other_ufid);
+    EXPECT_TRUE(installed(outcome)) << why(outcome);
+    FakeProvider::refuse("tag", 0);
+    EXPECT_TRUE(installed(put(sending())));
+}
+
+/// Whoever compiles holds the port map, across calls to the device.
+TEST_F(NicFunctionTest, PutsThatFollowEachOtherDoNotKeepAPortChangeWaiting) {
+    static std::atomic<bool> stops_one, is_stopped;
+    stops_one = true;
+    is_stopped = false;
+    ASSERT_TRUE(open());
+    FakeProvider::in_sync = [] {
+        if (!stops_one.exchange(false)) return;
+        is_stopped = true;
+        is_stopped.notify_all();
+        is_stopped.wait(true);
+    };
+    const auto put_beside = [this](const Ufid& as) {
+        return std::async(std::launch::async, [this, as] { return installed(put(dropping(), as)); });
+    };
+    auto first = put_beside(ufid);
+    is_stopped.wait(false);
+    EXPECT_TRUE(put_beside(other_ufid).get()) << "puts go on side by side";
+    auto change = std::async(std::launch::async, [this] { eswitch_->set_policed(itself, true); });
+    const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    std::future<bool> next;
+    do {
+        next = put_beside(other_ufid);   // one that is there needs nothing of the device
+    } while (next.wait_for(std::chrono::milliseconds(200)) == std::future_status::ready &&
+             std::chrono::steady_clock::now() < end);
+    EXPECT_EQ(next.wait_for(std::chrono::seconds(0)), std::future_status::timeout) << "a put overtakes the change";
+    is_stopped = false;
+    is_stopped.notify_all();
+    EXPECT_TRUE(first.get());
+    change.get();
+    EXPECT_TRUE(next.get());
+    FakeProvider::in_sync = nullptr;
 }
 
 /// Each call that opening makes fails once: nothing is left, and the next attempt works.

@@ -242,6 +242,22 @@ TEST_F(Recirculation, ExplainsEveryRuleOfAChainWithBranches) {
     EXPECT_EQ(eswitch_->explain({1, 2})->program, program);
 }
 
+/// What is behind such a megaflow waits for another that leads there.
+TEST_F(Recirculation, AChoiceReachesMegaflowsThatAreThere) {
+    const auto rewritten = MegaflowBuilder().ipv4().set(OVSDR_HEADER_IP_DST, {10, 0, 0, 1}).recirc(7);
+    ASSERT_TRUE(installed(eswitch_->put({1, 1}, rewritten)));
+    ASSERT_TRUE(installed(eswitch_->put({1, 2}, MegaflowBuilder().ipv4().behind(7).output(2))));
+    ASSERT_TRUE(installed(eswitch_->put({1, 3}, MegaflowBuilder(2).ipv4().recirc(8))));
+    eswitch_->choose({.exact_tunnel_source_port = true});
+    EXPECT_EQ(eswitch_->explain({1, 1})->text, "unsupported action: recirc behind a change of what OVS hashes "
+                                               "(other_config:dr-tunnel-source-port=exact): set(ipv4)");
+    EXPECT_TRUE(becomes([&] { return !eswitch_->explain({1, 2})->offloaded; }));
+    EXPECT_TRUE(eswitch_->explain({1, 3})->offloaded) << "nothing is rewritten";
+    eswitch_->choose({});
+    EXPECT_TRUE(eswitch_->explain({1, 1})->offloaded);
+    EXPECT_TRUE(becomes([&] { return eswitch_->explain({1, 2})->offloaded; }));
+}
+
 /// Each of them, not only the last.
 TEST_F(Recirculation, NamesEveryTableThatIsOutOfReach) {
     ASSERT_TRUE(installed(eswitch_->put({1, 1}, MegaflowBuilder().ipv4().recirc(7).push(4).recirc(9))));
