@@ -57,9 +57,18 @@ std::variant<std::shared_ptr<OpenDevice>, DeviceName> find_or_take(std::string_v
     }
 }
 
-Result<std::shared_ptr<OpenDevice>> open_device(std::string_view name) {
+std::string gone_text(std::string_view device) {
+    return fmt::format("{} has gone: it was taken out, or is being reset", device);
+}
+
+/// A device that has gone may be back under its name; to have it, all that was opened of the old one is closed first.
+Result<std::shared_ptr<OpenDevice>> open_device(std::string_view name, dr::VportId wanted) {
     auto found = find_or_take(name);
-    if (auto* open = std::get_if<std::shared_ptr<OpenDevice>>(&found)) return std::move(*open);
+    if (auto* open = std::get_if<std::shared_ptr<OpenDevice>>(&found)) {
+        if (!(*open)->has_gone()) return std::move(*open);
+        missing_vports().remove(**open, wanted);
+        return tl::unexpected(Error{ENODEV, gone_text(name)});
+    }
     auto eswitch = dr::Eswitch::open(name);
     if (!eswitch) return tl::unexpected(eswitch.error());
     auto watcher = dr::VportWatcher::start(**eswitch, announce_change);
@@ -158,6 +167,16 @@ Result<void> set_up(ovsdr_port& port) {
     return {};
 }
 
+/// Nothing is asked of the device or mended any more. True if that is news.
+bool note_device_gone(ovsdr_port& port) {
+    const std::lock_guard guard(port.state_lock);
+    port.state.link_up = false;
+    port.device_gone = gone_text(port.eswitch().device());
+    const std::string problem = port.problem();
+    const bool differs = std::exchange(port.told_problem, problem) != problem;
+    return !std::exchange(port.gone, true) || differs;
+}
+
 std::string take_notice(OpenDevice& device) {
     const std::lock_guard guard(registry().lock);
     return std::exchange(device.notice, {});
@@ -183,7 +202,7 @@ Result<void> check_kind(dr::Eswitch& eswitch, const ovsdr_port_options& options)
 }
 
 Result<std::unique_ptr<ovsdr_port>> open_port(const ovsdr_port_options& options) {
-    auto device = open_device(options.device);
+    auto device = open_device(options.device, dr::VportId{options.vport});
     if (!device) return tl::unexpected(device.error());
     if (auto right = check_kind(*(*device)->eswitch, options); !right) return tl::unexpected(std::move(right.error()));
     auto port = std::make_unique<ovsdr_port>();
@@ -423,6 +442,7 @@ std::uint32_t ovsdr_port_max_frame_size(const ovsdr_port* port) noexcept {
 }
 
 bool ovsdr_port_refresh(ovsdr_port* port) noexcept {
+    if (port->device->has_gone()) return errno_of([&] { return note_device_gone(*port) ? 1 : 0; }) != 0;
     const auto now = dr::query_vport(port->eswitch(), port->vport);
     const auto changed = [&] {
         port->slow_path->tend();
@@ -447,7 +467,7 @@ bool ovsdr_port_refresh(ovsdr_port* port) noexcept {
 }
 
 long long ovsdr_port_restart_in_ms(const ovsdr_port* port) noexcept {
-    if (!port->slow_path->failed()) return -1;
+    if (!port->slow_path->failed() || port->device->has_gone()) return -1;
     const auto left = port->next_restart - std::chrono::steady_clock::now();
     return std::max<long long>(0, std::chrono::ceil<std::chrono::milliseconds>(left).count());
 }

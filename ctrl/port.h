@@ -68,9 +68,9 @@ struct ovsdr_frame {
     uint32_t tag;               /* received: the table that missed, 0 for none */
 };
 
-/* ENODEV: no such device (the message lists those there are). EINVAL: the options are for the other kind of device.
- * ENOENT: no such vport. EBUSY: the vport is taken (the
- * message names the interface). The vport is up when this returns, or ovsdr_port_take_notice() says why it is not. */
+/* ENODEV: no such device (the message lists those there are), or it has gone and not all of its ports are closed.
+ * EINVAL: the options are for the other kind of device. ENOENT: no such vport. EBUSY: the vport is taken (the message
+ * names the interface). The vport is up when this returns, or ovsdr_port_take_notice() says why it is not. */
 int ovsdr_port_open(const struct ovsdr_port_options *, struct ovsdr_port **, char **error) OVSDR_NOEXCEPT;
 
 /* Rules that name the port are gone when this returns. */
@@ -105,9 +105,9 @@ unsigned ovsdr_port_transmit(struct ovsdr_port *, const struct ovsdr_frame *fram
 uint32_t ovsdr_port_max_frame_size(const struct ovsdr_port *) OVSDR_NOEXCEPT;
 
 /* Asks the device, and mends the slow path if it has stopped. True if something differs from last time. A vport that
- * the device has no more has no link. */
+ * the device has no more has no link, nor has any of a device that was taken out. */
 bool ovsdr_port_refresh(struct ovsdr_port *) OVSDR_NOEXCEPT;
-/* Whether the device had the vport no more when it was last asked. */
+/* Whether the device had the vport no more when it was last asked, or had gone itself. */
 bool ovsdr_port_is_gone(const struct ovsdr_port *) OVSDR_NOEXCEPT;
 /* A slow path that has stopped makes ovsdr_changes_fd() readable once. In how many milliseconds ovsdr_port_refresh()
  * will try to start it again; -1: it works. */

@@ -44,6 +44,9 @@ public:
     OpenDevice(const OpenDevice&) = delete;
     OpenDevice& operator=(const OpenDevice&) = delete;
 
+    /// Its ports are closed then, and it is not opened before the last of them is.
+    [[nodiscard]] bool has_gone() const noexcept { return watcher->device_has_gone(); }
+
     /// Copies for software of frames of this size can come up from now on. What has gone wrong and has not been told
     /// yet, for people: megaflows that need copies stay in software then. By whoever opens and tends ports.
     std::string fit_copies(unsigned frame_size);
@@ -85,10 +88,10 @@ struct ovsdr_port {
 
     mutable std::mutex state_lock;
     ovsdr::dr::VportState state{};
-    bool gone = false;                      ///< the device has the vport no more
+    bool gone = false;                      ///< the device has the vport no more, or has gone itself
     std::uint32_t odp_port = OVSDR_NO_ODP_PORT;
     // What does not work although the port does, for people; empty when it works.
-    std::string too_small, stopped, passes_policer;
+    std::string device_gone, too_small, stopped, passes_policer;
     std::string told_problem;               ///< of these, what ovsdr_port_refresh() has told of
     std::string notice;                     ///< what has happened and nobody has been told yet
     std::string refused_mac, refused_mtu, refused_state;   ///< what was told of changes, lest it be told again
@@ -97,7 +100,7 @@ struct ovsdr_port {
     /// With state_lock held.
     [[nodiscard]] std::string problem() const {
         std::string all;
-        for (const std::string* one : {&stopped, &too_small, &passes_policer}) {
+        for (const std::string* one : {&device_gone, &stopped, &too_small, &passes_policer}) {
             if (!one->empty()) all += all.empty() ? *one : "; " + *one;
         }
         return all;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -44,7 +45,8 @@ struct PortReport {
     unsigned vport;
     std::uint32_t odp_port;
     ovsdr_port_state state;
-    ovsdr_port_stats stats{};
+    ovsdr_port_stats stats{};   ///< unless stats_error is an errno
+    int stats_error = 0;
     std::string problem;
 };
 
@@ -57,7 +59,7 @@ std::vector<PortReport> port_reports() {
                           .odp_port = port.odp_port,
                           .state = {}};
         ovsdr_port_get_state(&port, &report.state);
-        ovsdr_port_get_stats(&port, &report.stats);
+        report.stats_error = ovsdr_port_get_stats(&port, &report.stats);
         {
             const std::lock_guard guard(port.state_lock);
             report.problem = port.problem();
@@ -71,30 +73,44 @@ std::string mac_text(const std::uint8_t (&mac)[6]) {
     return fmt::format("{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]);
 }
 
+json json_of(const ovsdr_port_stats& stats) {
+    return {{"rx_packets", stats.rx_packets},
+            {"rx_bytes", stats.rx_bytes},
+            {"rx_errors", stats.rx_errors},
+            {"tx_packets", stats.tx_packets},
+            {"tx_bytes", stats.tx_bytes},
+            {"tx_errors", stats.tx_errors},
+            {"slow_path_rx", stats.slow_path_rx},
+            {"slow_path_rx_errors", stats.slow_path_rx_errors},
+            {"slow_path_rx_missed", stats.slow_path_rx_missed},
+            {"slow_path_tx", stats.slow_path_tx},
+            {"slow_path_tx_drops", stats.slow_path_tx_drops},
+            {"slow_path_tx_errors", stats.slow_path_tx_errors},
+            {"slow_path_restarts", stats.slow_path_restarts}};
+}
+
+/// Counters that could not be read are left out: 0 would look like a restart to whoever makes rates of them.
 json json_of(const PortReport& port) {
-    json odp_port = port.odp_port == OVSDR_NO_ODP_PORT ? json(nullptr) : json(port.odp_port);
-    return {{"name", port.interface},
-            {"device", port.device},
-            {"vport", port.vport},
-            {"odp_port", odp_port},
-            {"mac", mac_text(port.state.mac)},
-            {"mtu", port.state.mtu},
-            {"admin_up", port.state.admin_up},
-            {"link_up", port.state.link_up},
-            {"rx_packets", port.stats.rx_packets},
-            {"rx_bytes", port.stats.rx_bytes},
-            {"rx_errors", port.stats.rx_errors},
-            {"tx_packets", port.stats.tx_packets},
-            {"tx_bytes", port.stats.tx_bytes},
-            {"tx_errors", port.stats.tx_errors},
-            {"slow_path_rx", port.stats.slow_path_rx},
-            {"slow_path_rx_errors", port.stats.slow_path_rx_errors},
-            {"slow_path_rx_missed", port.stats.slow_path_rx_missed},
-            {"slow_path_tx", port.stats.slow_path_tx},
-            {"slow_path_tx_drops", port.stats.slow_path_tx_drops},
-            {"slow_path_tx_errors", port.stats.slow_path_tx_errors},
-            {"slow_path_restarts", port.stats.slow_path_restarts},
-            {"problem", port.problem}};
+    json report = {{"name", port.interface},
+                   {"device", port.device},
+                   {"vport", port.vport},
+                   {"odp_port", port.odp_port == OVSDR_NO_ODP_PORT ? json(nullptr) : json(port.odp_port)},
+                   {"mac", mac_text(port.state.mac)},
+                   {"mtu", port.state.mtu},
+                   {"admin_up", port.state.admin_up},
+                   {"link_up", port.state.link_up},
+                   {"stats_error", port.stats_error == 0 ? "" : std::strerror(port.stats_error)},
+                   {"problem", port.problem}};
+    if (port.stats_error == 0) report.update(json_of(port.stats));
+    return report;
+}
+
+void append_stats(Text& text, const ovsdr_port_stats& stats) {
+    append(text, "  rx: packets={} bytes={} errors={}, by the slow path {} (errors {}, missed {})\n", stats.rx_packets,
+           stats.rx_bytes, stats.rx_errors, stats.slow_path_rx, stats.slow_path_rx_errors, stats.slow_path_rx_missed);
+    append(text, "  tx: packets={} bytes={} errors={}, by the slow path {} (drops {}, errors {})\n", stats.tx_packets,
+           stats.tx_bytes, stats.tx_errors, stats.slow_path_tx, stats.slow_path_tx_drops, stats.slow_path_tx_errors);
+    if (stats.slow_path_restarts != 0) append(text, "  slow path restarted {} times\n", stats.slow_path_restarts);
 }
 
 void append_port(Text& text, const PortReport& port) {
@@ -106,12 +122,11 @@ void append_port(Text& text, const PortReport& port) {
     }
     append(text, " mac={} mtu={} admin={} link={}\n", mac_text(port.state.mac), port.state.mtu,
            port.state.admin_up ? "up" : "down", port.state.link_up ? "up" : "down");
-    const auto& stats = port.stats;
-    append(text, "  rx: packets={} bytes={} errors={}, by the slow path {} (errors {}, missed {})\n", stats.rx_packets,
-           stats.rx_bytes, stats.rx_errors, stats.slow_path_rx, stats.slow_path_rx_errors, stats.slow_path_rx_missed);
-    append(text, "  tx: packets={} bytes={} errors={}, by the slow path {} (drops {}, errors {})\n", stats.tx_packets,
-           stats.tx_bytes, stats.tx_errors, stats.slow_path_tx, stats.slow_path_tx_drops, stats.slow_path_tx_errors);
-    if (stats.slow_path_restarts != 0) append(text, "  slow path restarted {} times\n", stats.slow_path_restarts);
+    if (port.stats_error == 0) {
+        append_stats(text, port.stats);
+    } else {
+        append(text, "  rx: -, tx: - (the device does not tell: {})\n", std::strerror(port.stats_error));
+    }
     if (!port.problem.empty()) append(text, "  {}\n", port.problem);
 }
 

@@ -17,6 +17,7 @@
 #include "openvswitch/vlog.h"
 #include "packets.h"
 #include "shim/gate.h"
+#include "shim/modification.h"
 #include "shim/netdev_dr.h"
 #include "shim/real.h"
 #include "shim/tunnel_port.h"
@@ -46,7 +47,7 @@ put_as_it_is(struct dpif *dpif, const struct dpif_flow *flow)
     };
     struct dpif_op *ops = &op;
 
-    real_dpif_operate(dpif, &ops, 1, DPIF_OFFLOAD_AUTO);
+    modification_operate(dpif, &ops, 1, DPIF_OFFLOAD_AUTO);
 }
 
 /* A dump has nothing of ND in it but where the whole type of ICMPv6 is matched, and for a solicitation or advertisement

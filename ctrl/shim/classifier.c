@@ -7,6 +7,7 @@
 #include "dpif-netdev-private-dpcls.h"
 #include "dpif-netdev-private-flow.h"
 #include "flow.h"
+#include "shim/modification.h"
 #include "shim/real.h"
 #include "util.h"
 
@@ -24,6 +25,10 @@ classifier_find_own(struct dpcls *classifier, const struct netdev_flow_key *keys
 {
     bool all = real_dpcls_lookup(classifier, keys, rules, n, n_lookups);
 
+    if (n == 1) {
+        rules[0] = modification_find(rules[0]);
+        all = rules[0] != NULL;
+    }
     if (!ovsdr_recirculates()) {
         return all;
     }

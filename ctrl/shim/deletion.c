@@ -12,8 +12,10 @@
 #include "openvswitch/ofpbuf.h"
 #include "openvswitch/vlog.h"
 #include "shim/flow_api.h"
+#include "shim/flow_ask.h"
 #include "shim/flow_watch.h"
 #include "shim/gate.h"
+#include "shim/modification.h"
 #include "shim/real.h"
 #include "util.h"
 
@@ -67,39 +69,17 @@ is_deletion_of_ours(struct batch *batch, const struct dpif_op *op)
     return in_port && is_port_of_ours(batch, nl_attr_get_odp_port(in_port));
 }
 
-static bool
-is_modification(const struct dpif_op *op)
-{
-    return op->type == DPIF_OP_FLOW_PUT && op->flow_put.flags & DPIF_FP_MODIFY;
-}
-
-/* Makes dpif-netdev ask flow_get() in this thread, so that its watch learns the flow. False: there is no such flow. */
-static bool
-ask(struct dpif *dpif, const struct dpif_flow_del *del)
-{
-    uint64_t stub[4096 / 8];
-    struct ofpbuf buffer;
-    struct dpif_flow flow;
-    struct dpif_op op = {.type = DPIF_OP_FLOW_GET};
-    struct dpif_op *ops = &op;
-
-    ofpbuf_use_stub(&buffer, stub, sizeof stub);
-    op.flow_get = (struct dpif_flow_get) {
-        .key = del->key, .key_len = del->key_len, .ufid = del->ufid, .pmd_id = del->pmd_id,
-        .buffer = &buffer, .flow = &flow,
-    };
-    real_dpif_operate(dpif, &ops, 1, DPIF_OFFLOAD_AUTO);
-    ofpbuf_uninit(&buffer);
-    return !op.error;
-}
-
 /* Without the gate the datapath's ports may be about to change, and dpif-netdev does not ask flow_get() then: see to
  * it that the flow is known before it is deleted. Not xnanosleep(): a revalidator may be in the middle of what RCU
  * protects. */
 static void
 ask_until_answered(struct batch *batch, const struct dpif_flow_del *del, const struct flow_watch *watch)
 {
-    while (ask(batch->dpif, del) && !watch->netdev) {
+    const struct dpif_flow_get get = {
+        .key = del->key, .key_len = del->key_len, .ufid = del->ufid, .pmd_id = del->pmd_id,
+    };
+
+    while (flow_ask(batch->dpif, &get) && !watch->netdev) {
         if (!batch->patience_ms) {
             VLOG_WARN_RL(&limit, "the datapath's ports are being changed: flows' last statistics may be short");
             return;
@@ -171,7 +151,7 @@ operate(struct batch *batch, struct dpif_op **ops, size_t n_ops)
             continue;
         }
         if (i > done) {
-            real_dpif_operate(batch->dpif, ops + done, i - done, batch->offload_type);
+            modification_operate(batch->dpif, ops + done, i - done, batch->offload_type);
         }
         if (batch->n == FLOW_API_MANY) {
             finish(batch);
@@ -180,7 +160,7 @@ operate(struct batch *batch, struct dpif_op **ops, size_t n_ops)
         done = i + 1;
     }
     if (n_ops > done) {
-        real_dpif_operate(batch->dpif, ops + done, n_ops - done, batch->offload_type);
+        modification_operate(batch->dpif, ops + done, n_ops - done, batch->offload_type);
     }
     finish(batch);
 }

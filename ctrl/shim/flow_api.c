@@ -353,7 +353,9 @@ dr_flow_get(struct netdev *netdev, struct match *match OVS_UNUSED, struct nlattr
     struct ovsdr_port *port;
     bool known = false;
 
-    if (enter_device(netdev, &port)) {
+    /* dpif-netdev gives a flow its mark when it has been put: until then what there is with this ufid is of another,
+     * which was deleted. */
+    if (flow_of(ufid)->mark && enter_device(netdev, &port)) {
         known = ovsdr_flow_get(port, &key, &from);
         leave_device(netdev);
     }

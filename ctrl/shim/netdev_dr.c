@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "ctrl/flow.h"
 #include "if-notifier.h"
 #include "openvswitch/dynamic-string.h"
 #include "openvswitch/poll-loop.h"
@@ -32,7 +33,7 @@ is_netdev_dr(const struct netdev *netdev)
 bool
 netdev_dr_is_pmd(const struct netdev *netdev)
 {
-    return netdev_dr_cast(netdev)->n_rxq > 1;
+    return netdev_dr_cast(netdev)->n_rxq > 1 || netdev->n_rxq > 1;
 }
 
 static struct netdev *
@@ -95,27 +96,11 @@ netdev_dr_close_port(struct netdev_dr *dev)
     dev->device = NULL;
     ovs_rwlock_unlock(&dev->lock);
 
+    if (port) {
+        ovsdr_flow_flush(port);     /* Whoever deletes them later finds no port to ask. */
+    }
     ovsdr_port_close(port);
     free(device);
-}
-
-/* A removed interface lives on while another thread holds a reference, and with it its vport. The vport is free for
- * others all the same. Only the main thread removes interfaces, and it is the one that calls this. */
-bool
-netdev_dr_release_removed(const char *device, uint16_t vport)
-{
-    struct netdev_dr *dev;
-    bool released = false;
-
-    ovs_mutex_lock(&netdev_dr_list_mutex);
-    LIST_FOR_EACH (dev, node, &netdev_dr_list) {
-        if (!dev->up.node && dev->port && dev->vport == vport && !strcmp(dev->device, device)) {
-            netdev_dr_close_port(dev);
-            released = true;
-        }
-    }
-    ovs_mutex_unlock(&netdev_dr_list_mutex);
-    return released;
 }
 
 void
@@ -432,34 +417,6 @@ qos_problem(const struct netdev_dr *dev)
         : NULL;
 }
 
-/* Nobody receives while dpif-netdev calls this. A number that cannot be had leaves that which is in force: an error
- * here would take the port out of its bridge. */
-static int
-dr_reconfigure(struct netdev *netdev)
-{
-    struct netdev_dr *dev = netdev_dr_cast(netdev);
-    char *message = NULL;
-    int error = 0;
-
-    ovs_rwlock_wrlock(&dev->lock);
-    free(dev->n_rxq_problem);
-    dev->n_rxq_problem = NULL;
-    if (dev->port) {
-        error = ovsdr_port_set_receive_queues(dev->port, dev->n_rxq, &message);
-    }
-    if (error) {
-        dev->n_rxq_problem = xasprintf("options:n_rxq=%u: %s", dev->n_rxq, message ? message : ovs_strerror(error));
-        VLOG_WARN("%s: %s", netdev_get_name(netdev), dev->n_rxq_problem);
-        dev->n_rxq = netdev->n_rxq;
-    }
-    netdev->n_rxq = dev->n_rxq;
-    atomic_store_relaxed(&dev->pmd_receives, netdev->n_rxq > 1);
-    ovs_rwlock_unlock(&dev->lock);
-    free(message);
-    netdev_change_seq_changed(netdev);
-    return 0;
-}
-
 /* Where the device's function is, for dpif-netdev's choice of PMD threads; the soft NIC is nowhere in particular. */
 static int
 dr_get_numa_id(const struct netdev *netdev)
@@ -585,7 +542,7 @@ const struct netdev_class netdev_dr_class = {
     .set_policing = dr_set_policing,
     .set_qos = dr_set_qos,
     .get_numa_id = dr_get_numa_id,
-    .reconfigure = dr_reconfigure,
+    .reconfigure = netdev_dr_reconfigure,
     .get_status = dr_get_status,
     .update_flags = dr_update_flags,
     .rxq_alloc = netdev_dr_rxq_alloc,

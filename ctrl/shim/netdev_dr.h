@@ -37,7 +37,7 @@ struct netdev_dr {
     uint16_t vport;
     uint16_t vlan;                  /* Outside of such a function; 0: none. */
     unsigned int n_rxq;             /* Asked for; up.n_rxq is in force. Main thread. */
-    char *n_rxq_problem;            /* Why that is not in force; NULL if it is, or will be. */
+    char *n_rxq_problem;            /* Why the option's number was refused; NULL if it is in force, or will be. */
     char *qos_type;                 /* That the port was given, and which has no effect; NULL: none. */
     atomic_bool pmd_receives;       /* In force: PMD threads receive, not the main thread. */
     uint32_t odp_port;              /* OVSDR_NO_ODP_PORT outside of a datapath. */
@@ -58,7 +58,9 @@ extern const struct netdev_class netdev_dr_class;
 
 bool is_netdev_dr(const struct netdev *);
 
-/* netdev_is_pmd(): PMD threads are to poll the interface, from the next reconfiguration of the datapath on. */
+/* netdev_is_pmd(): PMD threads poll the interface, or are to from the next reconfiguration of the datapath on. It stays
+ * so when a single queue is asked for, until the device has granted it: dpif-netdev ends threads that no port needs
+ * before it calls reconfigure(). Main thread only. */
 bool netdev_dr_is_pmd(const struct netdev *);
 
 static inline struct netdev_dr *

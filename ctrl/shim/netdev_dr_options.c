@@ -202,14 +202,70 @@ open_function_again(struct netdev_dr *dev, const struct dr_options *wanted, stru
     return error;
 }
 
-/* Again, too, when it could not be had before. */
+static void
+set_n_rxq_problem(struct netdev_dr *dev, char *problem)
+    OVS_REQ_WRLOCK(dev->lock)
+{
+    free(dev->n_rxq_problem);
+    dev->n_rxq_problem = problem;
+}
+
+/* Asks again, too, for what was refused before. */
 static void
 ask_for_n_rxq(struct netdev_dr *dev, unsigned int n_rxq)
 {
-    if (dev->n_rxq != n_rxq) {
-        dev->n_rxq = n_rxq;
-        netdev_request_reconfigure(&dev->up);
+    unsigned int in_force = dev->up.n_rxq;
+
+    if (dev->n_rxq == n_rxq && !dev->n_rxq_problem) {
+        return;
     }
+    dev->n_rxq = n_rxq;
+    if (n_rxq == in_force) {
+        ovs_rwlock_wrlock(&dev->lock);
+        set_n_rxq_problem(dev, NULL);
+        ovs_rwlock_unlock(&dev->lock);
+    }
+    netdev_request_reconfigure(&dev->up);
+}
+
+/* A number that cannot be had leaves that which is in force. */
+static void
+set_receive_queues(struct netdev_dr *dev)
+    OVS_REQ_WRLOCK(dev->lock)
+{
+    char *message = NULL, *problem = NULL;
+    int error = dev->port ? ovsdr_port_set_receive_queues(dev->port, dev->n_rxq, &message) : 0;
+
+    if (error) {
+        problem = xasprintf("options:n_rxq=%u: %s", dev->n_rxq, message ? message : ovs_strerror(error));
+        VLOG_WARN("%s: %s", netdev_get_name(&dev->up), problem);
+        dev->n_rxq = dev->up.n_rxq;
+    }
+    set_n_rxq_problem(dev, problem);
+    dev->up.n_rxq = dev->n_rxq;
+    atomic_store_relaxed(&dev->pmd_receives, dev->n_rxq > 1);
+    free(message);
+}
+
+/* Nobody receives while dpif-netdev calls this, which it also does when its threads come or go: a refusal that was told
+ * stays told then. Never an error: that would take the port out of its bridge. */
+int
+netdev_dr_reconfigure(struct netdev *netdev)
+{
+    struct netdev_dr *dev = netdev_dr_cast(netdev);
+    unsigned int before = netdev->n_rxq;
+
+    if (dev->n_rxq != before) {
+        ovs_rwlock_wrlock(&dev->lock);
+        set_receive_queues(dev);
+        ovs_rwlock_unlock(&dev->lock);
+    }
+    netdev_change_seq_changed(netdev);
+    if (before > 1 && netdev->n_rxq == 1) {
+        /* Once more, so that PMD threads end that no port needs now. */
+        netdev_request_reconfigure(netdev);
+    }
+    return 0;
 }
 
 int

@@ -24,6 +24,7 @@ int netdev_dr_get_ifindex(const struct netdev *);
 /* netdev_dr_options.c */
 int netdev_dr_get_config(const struct netdev *, struct smap *);
 int netdev_dr_set_config(struct netdev *, const struct smap *, char **errp);
+int netdev_dr_reconfigure(struct netdev *);
 
 /* netdev_dr_io.c */
 struct dp_packet *netdev_dr_packet_new(const void *frame, uint32_t size);

@@ -200,6 +200,15 @@ wait_until_gone(void)
 }
 
 static void
+warn_of_loss(const struct netdev *netdev, const char *why)
+{
+    static struct vlog_rate_limit limit = VLOG_RATE_LIMIT_INIT(5, 10);
+
+    VLOG_WARN_RL(&limit, "%s: goes before its flows, whose last statistics may be short: %s", netdev_get_name(netdev),
+                 why);
+}
+
+static void
 flows_go(struct netdev *netdev, bool tunnels_too, const struct in6_addr *remote)
 {
     leaving.remote = *remote;
@@ -212,10 +221,31 @@ flows_go(struct netdev *netdev, bool tunnels_too, const struct in6_addr *remote)
     atomic_store(&leaving.netdev, netdev);
     seq_change(wake);
     if (!wait_until_gone()) {
-        VLOG_WARN("%s: goes before its flows, whose last statistics may be short: no revalidator deleted them",
-                  netdev_get_name(netdev));
+        warn_of_loss(netdev, "no revalidator deleted them");
     }
     atomic_store(&leaving.netdev, NULL);
+}
+
+/* The main thread receives nothing while it waits, and some controllers delete hundreds of ports and tunnels at once.
+ * Those behind the ones that took this long go as with stock. */
+enum { BUDGET_MS = 1000, BUDGET_AGAIN_MS = 10000 };
+
+static void
+flows_go_within_budget(struct netdev *netdev, bool tunnels_too, const struct in6_addr *remote)
+{
+    static long long int since = LLONG_MIN / 2, spent;
+    long long int now = time_msec();
+
+    if (now - since > BUDGET_AGAIN_MS) {
+        since = now;
+        spent = 0;
+    }
+    if (spent < BUDGET_MS) {
+        flows_go(netdev, tunnels_too, remote);
+        spent += time_msec() - now;
+    } else {
+        warn_of_loss(netdev, "the deletion of ports before it took too long");
+    }
 }
 
 void
@@ -225,27 +255,17 @@ port_del_flows_go(struct netdev *netdev)
 
     if (netdev_get_dpif_type(netdev) && netdev_is_flow_api_enabled()) {
         netdev_dr_close_entrance(dev);
-        flows_go(netdev, netdev_dr_is_last_of_device(dev), &in6addr_any);
+        flows_go_within_budget(netdev, netdev_dr_is_last_of_device(dev), &in6addr_any);
     }
 }
-
-/* Some controllers delete hundreds of tunnels at once. What is behind those that took this long goes as with stock. */
-enum { TUNNELS_MS = 1000, TUNNELS_AGAIN_MS = 10000 };
 
 static void
 flows_of_tunnel_go(const char *type, odp_port_t port_no, const struct in6_addr *remote)
 {
-    static long long int since = LLONG_MIN / 2, spent;
     struct netdev *netdev = netdev_ports_get(port_no, type);
-    long long int now = time_msec();
 
-    if (now - since > TUNNELS_AGAIN_MS) {
-        since = now;
-        spent = 0;
-    }
-    if (netdev && is_tunnel_port(netdev) && netdev_is_flow_api_enabled() && spent < TUNNELS_MS) {
-        flows_go(netdev, false, remote);
-        spent += time_msec() - now;
+    if (netdev && is_tunnel_port(netdev) && netdev_is_flow_api_enabled()) {
+        flows_go_within_budget(netdev, false, remote);
     }
     netdev_close(netdev);
 }

@@ -66,6 +66,9 @@ public:
 
     /// Which events the device does not give, why, and what follows, for people; empty: it gives all.
     [[nodiscard]] virtual const std::string& missing_events() const noexcept = 0;
+    /// The device was taken out, or is being reset: this context of it answers nothing any more. The callback is called
+    /// once behind that, and never again. Any thread.
+    [[nodiscard]] virtual bool device_has_gone() const noexcept = 0;
 };
 
 }  // namespace ovsdr::dr

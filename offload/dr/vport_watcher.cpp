@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <thread>
 
@@ -61,6 +62,7 @@ public:
     }
 
     const std::string& missing_events() const noexcept override { return missing_events_; }
+    bool device_has_gone() const noexcept override { return gone_; }
 
 private:
     void watch() {
@@ -79,9 +81,9 @@ private:
                 continue;
             }
             if (waited[1].revents != 0) return;
-            const bool gone = (waited[0].revents & hung_up) != 0 || (waited[0].revents & POLLIN) == 0;
-            if (drain_events() || gone) changed_();
-            if (gone) return;
+            gone_ = (waited[0].revents & hung_up) != 0 || (waited[0].revents & POLLIN) == 0;
+            if (drain_events() || gone_) changed_();
+            if (gone_) return;
         }
     }
 
@@ -101,6 +103,7 @@ private:
     std::function<void()> changed_;
     std::string missing_events_;
     std::chrono::milliseconds patience_;
+    std::atomic<bool> gone_ = false;
     std::thread thread_;
 };
 

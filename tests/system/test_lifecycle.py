@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import time
 from typing import Iterator
 
@@ -10,7 +11,7 @@ import pytest
 from helpers import WITHIN, assert_alive, assert_reaches, figure, is_offloaded, stream, wait_offloaded
 from lab import stats
 from lab.capture import Capture
-from lab.command import wait_until
+from lab.command import Background, wait_until
 from lab.lab import BRIDGE, Guest, Lab
 from lab.traffic import stream_number
 
@@ -169,3 +170,33 @@ def test_kill_and_restart(lab: Lab) -> None:
         assert_starts(follow, second, restarted, f"restart (the daemon answered after {took:.1f} s)")
         wait_until(lambda: lab.kind != "dr" or is_offloaded(lab, lab.guests[0]), 3, "offloaded again")
     assert_alive(lab)
+
+
+@contextlib.contextmanager
+def standing(process: Background | None) -> Iterator[None]:
+    assert process is not None
+    process.signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.signal(signal.SIGCONT)
+
+
+@pytest.mark.dr_only
+def test_an_interface_that_opens_before_the_database_has_its_error(lab: Lab) -> None:
+    """Two configurations while the database stands: the second one does not depend on what the first one wrote."""
+    late = lab.wire_port("late", 7, "net_null,no-rx=1")
+    with contextlib.ExitStack() as until_both_are_sent:
+        with standing(lab.switch.daemon):
+            lab.switch.vsctl("--no-wait", *lab._addition(late))
+            time.sleep(0.5)   # the daemon's socket has the port
+            until_both_are_sent.enter_context(standing(lab.switch.database))
+        wait_until(lambda: "mlx5_0 has no vport 7" in lab.switch.log.read_text(), 10, "it cannot be opened")
+        lab.nic.drnic("add", "7", "--dpdk", "net_null,no-rx=1")
+        wait_until(lambda: f"added interface {late.port}" in lab.switch.log.read_text(), 10, "it is opened")
+        time.sleep(0.5)       # the database's socket has both transactions
+    wait_until(lambda: lab.switch.interface(late.port, "ofport") == lab.ofport(late), 10,
+               lambda: f"the database has the port: {lab.switch.interface(late.port, 'ofport')}")
+    wait_until(lambda: not lab.switch.interface(late.port, "error"), 10, "its error is cleared")
+    wait_until(lambda: lab.switch.interface(late.port, "link_state") == "up", 10, "its link")
+    lab.switch.vsctl("set", "interface", late.port, "external_ids:seen=yes", timeout=10)

@@ -4,6 +4,7 @@ of the daemon; and a real Prometheus runs each query of docs/dashboard.json over
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import re
@@ -57,6 +58,9 @@ class Samples:
 
     def has(self, metric: str) -> bool:
         return any(row[0] == metric for row in self.rows)
+
+    def ports(self, metric: str) -> dict[str, float]:
+        return {labels["port"]: value for name, labels, value in self.rows if name == metric}
 
     def sum(self, metric: str, /, **labels: str) -> float:
         found = [value for name, has, value in self.rows if name == metric and labels.items() <= has.items()]
@@ -133,6 +137,44 @@ def test_metrics_equal_what_was_sent_and_what_commands_say(lab: Lab) -> None:
     assert 0 < found.sum("ovsdr_softnic_queue_busy_seconds_total", name="vm2", queue="0") < wall
     assert found.sum("ovsdr_softnic_queue_worker", name="vm2") == 0, "the only worker's number"
     figure(f"{len(found.rows)} samples; {installed:.0f} insertions, {1e6 * seconds / installed:.0f} us each")
+
+
+def test_counters_that_a_device_does_not_tell_are_left_out(lab: Lab) -> None:
+    """They do not become 0, which Prometheus would take for a restart."""
+    work(lab)
+    second, uplink = lab.guests[1], lab.guests[-1]
+    names = {guest.port for guest in lab.guests}
+    received = "ovsdr_port_receive_packets_total"
+    with stream(second, uplink, rate=300, size=SIZE, limit=200) as sender:
+        sender.join()
+    wait_until(lambda: metrics(lab).ports(received)[second.port] == 200, 20, "all is counted")
+    before = metrics(lab).ports(received)
+    assert before.keys() == names
+    # OVS asks for statistics, too, and may be the one whose question fails.
+    lab.switch.vsctl("set", "Open_vSwitch", ".", "other_config:stats-update-interval=3600000")
+
+    def refuse() -> None:
+        lab.nic.drnic("faults", "--disarm")
+        lab.nic.drnic("fault", "mlx5dv_devx_general_cmd", str(errno.ENOMEM), "1")
+
+    def one_is_left_out() -> bool:
+        refuse()
+        found = metrics(lab)
+        assert found.ports("ovsdr_port_up").keys() == names
+        told = found.ports(received)
+        assert all(packets >= before[port] for port, packets in told.items()), (before, told)
+        return len(told) == len(names) - 1
+    wait_until(one_is_left_out, 60, "a port's counters are left out")
+
+    def text_says_so() -> bool:
+        refuse()
+        said = lab.switch.appctl("dr/ports")
+        return said.count("  rx: -, tx: - (the device does not tell: Cannot allocate memory)") == 1 \
+            and said.count("  rx: packets=") == len(names) - 1
+    wait_until(text_says_so, 20, "dr/ports says so")
+    lab.nic.drnic("faults", "--disarm")
+    assert metrics(lab).ports(received).keys() == names
+    assert all(port["stats_error"] == "" for port in json.loads(lab.switch.appctl("dr/ports", "-j"))["ports"])
 
 
 def test_whatever_becomes_of_the_daemon_is_told(lab: Lab) -> None:

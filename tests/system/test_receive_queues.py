@@ -39,6 +39,10 @@ def queues_of(lab: Lab, guest: Guest) -> int:
     return len(re.findall(rf"port: {guest.port} +queue-id:", lab.switch.appctl("dpif-netdev/pmd-rxq-show")))
 
 
+def pmd_threads(lab: Lab) -> int:
+    return lab.switch.appctl("dpif-netdev/pmd-rxq-show").count("pmd thread ")
+
+
 @pytest.fixture
 def two(workspace: Workspace) -> Iterator[Lab]:
     """Two guests; PMD threads on two cores, which sleep when there is little to do: the guests need the cores too."""
@@ -207,3 +211,62 @@ def test_queues_that_cannot_be_had_are_told(two: Lab) -> None:
     wait_until(lambda: queues_of(two, first) == 3, 10, "three queues")
     assert_reaches(first, second)
     wait_until(lambda: two.switch.interface(first.port, "error") is None, 10, "no error")
+
+
+def ask_for_refused(lab: Lab, guest: Guest, queues: int, call: str) -> None:
+    """`call`: the one that fails, once. OVS's next configuration of anything would ask again, and get the queues."""
+    lab.nic.drnic("fault", call, str(errno.ENOMEM), "1")
+    lab.switch.vsctl("set", "interface", guest.port, f"options:n_rxq={queues}")
+    wait_until(lambda: f"options:n_rxq={queues}: {call}" in str(lab.switch.interface(guest.port, "error")), 10,
+               "the error")
+
+
+def wait_no_error(lab: Lab, guest: Guest) -> None:
+    wait_until(lambda: lab.switch.interface(guest.port, "error") is None, 10, "no error")
+
+
+def test_threads_stay_until_the_device_has_granted_a_single_queue(two: Lab) -> None:
+    first, second = two.guests
+    two.switch.add_flows(BRIDGE, ["in_port=1," + SLOW.format(2), "in_port=2," + SLOW.format(1)])
+    set_queues(two, first, QUEUES)
+    introduce_threads(two, BRIDGE, 1, first)
+    assert_reaches(first, second)
+    threads = pmd_threads(two)
+    assert threads > 0
+    ask_for_refused(two, first, 1, "ibv_create_qp")
+    assert (pmd_threads(two), queues_of(two, first)) == (threads, QUEUES), "of the only port that threads poll"
+    assert_reaches(first, second)
+    assert_reaches(second, first)
+    two.switch.vsctl("set", "interface", first.port, f"options:n_rxq={QUEUES}")
+    wait_no_error(two, first)
+    assert (pmd_threads(two), queues_of(two, first)) == (threads, QUEUES)
+    assert_reaches(first, second)
+    set_queues(two, first, 1)
+    wait_until(lambda: pmd_threads(two) == 0, 10, "the threads end that nobody needs")
+    assert_reaches(first, second)
+    assert_reaches(second, first)
+
+
+def test_an_error_goes_when_what_is_in_force_is_asked_for(two: Lab) -> None:
+    first, second = two.guests
+    two.switch.add_flows(BRIDGE, ["actions=NORMAL"])
+    for taken_back in (["set", "interface", first.port, "options:n_rxq=1"],
+                       ["remove", "interface", first.port, "options", "n_rxq"]):
+        ask_for_refused(two, first, 8, "ibv_create_rwq_ind_table")
+        two.switch.vsctl(*taken_back)
+        wait_no_error(two, first)
+        wait_until(lambda: pmd_threads(two) == 0, 10, "the threads end that were made for eight queues")
+        assert_reaches(first, second)
+
+
+def test_an_error_stays_when_threads_end_for_another_port(two: Lab) -> None:
+    """OVS reconfigures all ports then, without asking for other queues."""
+    first, second = two.guests
+    set_queues(two, second, QUEUES)
+    ask_for_refused(two, first, 8, "ibv_create_rwq_ind_table")
+    two.nic.drnic("fault", "ibv_create_rwq_ind_table", str(errno.ENOMEM), "1")
+    set_queues(two, second, 1)
+    wait_until(lambda: pmd_threads(two) == 0, 10, "the threads end")
+    time.sleep(0.5)   # for an error that goes
+    assert "options:n_rxq=8" in str(two.switch.interface(first.port, "error"))
+    assert queues_of(two, first) == 0

@@ -132,7 +132,8 @@ def _port(families: Families, port: dict[str, Any]) -> None:
     families.put("ovsdr_port_mtu_bytes", port["mtu"], *labels)
     families.put("ovsdr_port_problem", bool(port["problem"]), *labels)
     for member, name, _ in PORT_COUNTERS:
-        families.put(f"ovsdr_port_{name}", port[member], *labels)
+        if member in port:   # the device may not have told its counters
+            families.put(f"ovsdr_port_{name}", port[member], *labels)
 
 
 def _copies(families: Families, device: dict[str, Any]) -> None:

@@ -129,9 +129,14 @@ probe_put(struct probe_netdev *netdev, struct probe_flow *flow)
 {
     struct offload_info info = {.flow_mark = 1};
     struct match match;
+    int error;
 
     memset(&match, 0, sizeof match);
-    return flow_api_dr.flow_put(netdev_of(netdev), &match, NULL, 0, &flow->flow.mega_ufid, &info, NULL);
+    error = flow_api_dr.flow_put(netdev_of(netdev), &match, NULL, 0, &flow->flow.mega_ufid, &info, NULL);
+    if (!error) {
+        flow->flow.mark = info.flow_mark;
+    }
+    return error;
 }
 
 void
@@ -225,22 +230,32 @@ probe_recover(struct probe_netdev *netdev, uint32_t tag)
     return probe_recover_packet(netdev, tag, zeros, sizeof zeros);
 }
 
-static void
-get(struct probe_netdev *netdev, struct probe_flow *flow)
+static int
+get(struct probe_netdev *netdev, struct probe_flow *flow, struct dpif_flow_stats *stats)
 {
-    struct dpif_flow_stats stats;
     struct dpif_flow_attrs attrs;
 
-    flow_api_dr.flow_get(netdev_of(netdev), NULL, NULL, &flow->flow.mega_ufid, &stats, &attrs, NULL);
+    return flow_api_dr.flow_get(netdev_of(netdev), NULL, NULL, &flow->flow.mega_ufid, stats, &attrs, NULL);
+}
+
+bool
+probe_get(struct probe_netdev *netdev, struct probe_flow *flow, uint64_t *packets)
+{
+    struct dpif_flow_stats stats;
+    bool known = !get(netdev, flow, &stats);
+
+    *packets = stats.n_packets;
+    return known;
 }
 
 struct probe_watch *
 probe_watch_new(struct probe_netdev *netdev, struct probe_flow *flow)
 {
     struct probe_watch *watch = xzalloc(sizeof *watch);
+    struct dpif_flow_stats stats;
 
     flow_watch_begin(&watch->watch);
-    get(netdev, flow);
+    get(netdev, flow, &stats);
     flow_watch_pause();
     return watch;
 }
@@ -249,12 +264,13 @@ struct probe_watch *
 probe_watch_of_two(struct probe_netdev *netdev, struct probe_flow *first, struct probe_flow *second)
 {
     struct probe_watch *watch = xzalloc(sizeof *watch);
+    struct dpif_flow_stats stats;
 
     flow_watch_begin(&watch->watch);
-    get(netdev, first);
+    get(netdev, first, &stats);
     probe_flow_dies(first);
     probe_del(netdev, first);
-    get(netdev, second);
+    get(netdev, second, &stats);
     flow_watch_pause();
     return watch;
 }

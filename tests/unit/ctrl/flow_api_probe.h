@@ -35,6 +35,8 @@ void probe_flow_dies(struct probe_flow *);
 /* What dpif-netdev's offload thread calls. A put returns a positive errno value. */
 int probe_put(struct probe_netdev *, struct probe_flow *);
 void probe_del(struct probe_netdev *, struct probe_flow *);
+/* False: dpif-netdev is told that the NIC does not have it. */
+bool probe_get(struct probe_netdev *, struct probe_flow *, uint64_t *packets);
 
 /* What dpif-netdev does with a packet that came up with this tag. */
 struct probe_recovered {

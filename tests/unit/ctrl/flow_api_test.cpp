@@ -215,6 +215,23 @@ TEST_F(FlowApi, ALateDeletionOfAFlowThatWasNeverPutLeavesTheRuleOfTheNextFlow) {
     EXPECT_EQ(port.packets.count(ufid), 1U);
 }
 
+TEST_F(FlowApi, AFlowThatIsNotPutYetHasNoneOfTheCountsOfTheOneBefore) {
+    ASSERT_EQ(probe_put(netdev.get(), old.get()), 0);
+    port.packets[ufid] = 7;
+    std::uint64_t packets = 0;
+    EXPECT_TRUE(probe_get(netdev.get(), old.get(), &packets));
+    EXPECT_EQ(packets, 7U);
+    probe_flow_dies(old.get());
+    // The offload thread has not heard of either yet.
+    EXPECT_FALSE(probe_get(netdev.get(), next.get(), &packets));
+    EXPECT_EQ(packets, 0U);
+    probe_del(netdev.get(), old.get());
+    ASSERT_EQ(probe_put(netdev.get(), next.get()), 0);
+    port.packets[ufid] = 3;
+    EXPECT_TRUE(probe_get(netdev.get(), next.get(), &packets));
+    EXPECT_EQ(packets, 3U);
+}
+
 TEST_F(FlowApi, ARuleOfAnotherDatapathIsNoConcern) {
     ASSERT_EQ(probe_put(netdev.get(), old.get()), 0);
     const Watch deletion = watch(old);

@@ -114,8 +114,8 @@ class Played:
                     time.sleep(0.01)
 
 
-def daemon_answer(request: dict, metrics: dict = METRICS) -> list[bytes]:
-    answers = {("dr/metrics",): metrics, ("dr/ports", "-j"): PORTS, ("dr/copies", "-j"): COPIES,
+def daemon_answer(request: dict, metrics: dict = METRICS, ports: dict = PORTS) -> list[bytes]:
+    answers = {("dr/metrics",): metrics, ("dr/ports", "-j"): ports, ("dr/copies", "-j"): COPIES,
                ("dr/mirror", "-j"): MIRRORS}
     known = answers.get((request["method"], *request["params"]))
     if known is None:
@@ -269,6 +269,19 @@ class Once(ExporterTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertNotIn("ovsdr_datapath_flows", done.stdout)
         self.assertIn("ovsdr_leaked_objects 0", done.stdout)
+
+    def test_a_port_without_counters_has_its_other_metrics(self) -> None:
+        port, = PORTS["ports"]
+        counters = {name for name in port if name.startswith(("rx_", "tx_", "slow_path_"))}
+        bare = {name: value for name, value in port.items() if name not in counters}
+        ports = {"ports": [{**bare, "stats_error": "Cannot allocate memory"}, {**port, "name": "vm2"}]}
+        self.play_daemon(lambda request: daemon_answer(request, ports=ports))
+        done = self.once("--socket", "")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        names = {of: {name.split("{")[0] for name in samples_of(done.stdout) if f'port="{of}"' in name}
+                 for of in ("vm1", "vm2")}
+        self.assertEqual(names["vm1"], {"ovsdr_port_up", "ovsdr_port_mtu_bytes", "ovsdr_port_problem"})
+        self.assertEqual(len(names["vm2"]), len(names["vm1"]) + len(counters))
 
     def test_one_that_does_not_answer_leaves_the_other(self) -> None:
         self.play_softnic()
