@@ -39,7 +39,7 @@ void AllDevices::remove(dr::Eswitch& eswitch) noexcept {
     const std::lock_guard changes(changes_);
     for (auto& [number, meter] : meters_) {
         meter.shares.erase(&eswitch);
-        meter.passed_in.erase(&eswitch);
+        meter.counted_in.erase(&eswitch);
         add_to(meter.carried, eswitch.meter_stats(number));
     }
     {
@@ -223,19 +223,34 @@ void AllDevices::charge_meter(std::uint32_t number, const dr::FlowStats& in_soft
         constexpr std::uint64_t bytes_of_kilobit = 125;
         return spec.by_packets ? stats.packets : stats.bytes / bytes_of_kilobit;
     };
-    // Asked of devices where another one has to pay for it.
+    const bool several = known.shares.size() > 1;
+    std::vector<MeterSplit::Device> offered;   // in the order of the shares
     for (const auto& [eswitch, share] : known.shares) {
-        if (known.shares.size() == 1) break;
-        KnownMeter::Passed& of_device = known.passed_in[eswitch];
-        const std::uint64_t now = units(eswitch->meter_stats(number).passed);
-        const std::uint64_t more = now - std::min(now, of_device.counted);   // it may have begun anew
-        of_device = {now, of_device.told + more};
-        known.passed += more;
+        // One that has just come begins with the whole rate.
+        offered.push_back({.is_new = share.is_new()});
+        if (!several) break;
+        const dr::MeterStats now = eswitch->meter_stats(number);
+        KnownMeter::Counted& before = known.counted_in[eswitch];
+        const KnownMeter::Counted counted{units(now.passed), units(now.dropped)};
+        const auto more = [](std::uint64_t after, std::uint64_t then) { return after - std::min(after, then); };
+        offered.back().passed = more(counted.passed, before.passed);   // it may have begun anew
+        offered.back().offered = offered.back().passed + more(counted.dropped, before.dropped);
+        before = counted;
     }
-    const std::uint64_t all = units(in_software) + known.passed;
+    std::vector<std::uint32_t> left;
     for (auto& [eswitch, share] : known.shares) {
-        const std::uint64_t others = all - known.passed_in[eswitch].told;
-        const std::uint32_t rate = share.next(others, spec.rate, elapsed_ms, interval_ms);
+        left.push_back(share.next(units(in_software), spec.rate, elapsed_ms, interval_ms));
+    }
+    if (several) {
+        known.split.next(offered, std::ranges::min(left), elapsed_ms, interval_ms);
+    } else {
+        known.split = {};
+    }
+    std::size_t place = 0;
+    for (auto& [eswitch, share] : known.shares) {
+        const std::uint32_t rate =
+            several ? std::min(left[place], known.split.rate_of(offered[place])) : left[place];
+        ++place;
         if (eswitch->lower_meter(number, rate)) {
             share.accepted();
         } else if (share.refused()) {

@@ -109,12 +109,12 @@ private:
     struct KnownMeter {
         meter::Spec spec;
         std::map<dr::Eswitch*, MeterShare> shares{};   ///< of devices in which megaflows use it
-        /// Of what devices have let pass, in units of the rate, what others have been told of: it only grows.
-        std::uint64_t passed = 0;
-        struct Passed {
-            std::uint64_t counted = 0, told = 0;   ///< as the device counts, and of `passed`
+        MeterSplit split{};                            ///< of several such devices
+        /// As devices count, in units of the rate, when they were last asked.
+        struct Counted {
+            std::uint64_t passed = 0, dropped = 0;
         };
-        std::map<dr::Eswitch*, Passed> passed_in{};
+        std::map<dr::Eswitch*, Counted> counted_in{};
         dr::MeterStats carried{};                      ///< of devices, or objects of theirs, that have gone
     };
     std::map<std::uint32_t, KnownMeter> meters_;

@@ -27,6 +27,8 @@ bool MissingVports::check(bool changed, Clock::time_point now) {
     const std::lock_guard guard(lock_);
     bool reconfigure = false;
     std::erase_if(list_, [&](Missing& missing) {
+        // It is not opened anew while somebody has it.
+        if (missing.device->has_gone()) return reconfigure = true;
         if (changed && dr::query_vport(*missing.device->eswitch, missing.vport)) {
             reconfigure = true;
             return true;

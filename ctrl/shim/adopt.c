@@ -46,8 +46,13 @@ put_as_it_is(struct dpif *dpif, const struct dpif_flow *flow)
         },
     };
     struct dpif_op *ops = &op;
+    unsigned int patience_ms = 0;       /* Ports change in this thread. */
 
-    modification_operate(dpif, &ops, 1, DPIF_OFFLOAD_AUTO);
+    if (is_modification_of_one(&op)) {
+        modification_operate(dpif, &op, DPIF_OFFLOAD_AUTO, &patience_ms);
+    } else {
+        real_dpif_operate(dpif, &ops, 1, DPIF_OFFLOAD_AUTO);
+    }
 }
 
 /* A dump has nothing of ND in it but where the whole type of ICMPv6 is matched, and for a solicitation or advertisement

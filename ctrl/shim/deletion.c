@@ -58,20 +58,33 @@ is_port_of_ours(struct batch *batch, odp_port_t odp_port)
 }
 
 static bool
-is_deletion_of_ours(struct batch *batch, const struct dpif_op *op)
+is_of_ours(struct batch *batch, const struct nlattr *key, size_t key_len)
 {
-    const struct nlattr *in_port;
+    const struct nlattr *in_port = nl_attr_find__(key, key_len, OVS_KEY_ATTR_IN_PORT);
 
-    if (op->type != DPIF_OP_FLOW_DEL) {
-        return false;
-    }
-    in_port = nl_attr_find__(op->flow_del.key, op->flow_del.key_len, OVS_KEY_ATTR_IN_PORT);
     return in_port && is_port_of_ours(batch, nl_attr_get_odp_port(in_port));
 }
 
+static bool
+is_deletion_of_ours(struct batch *batch, const struct dpif_op *op)
+{
+    return op->type == DPIF_OP_FLOW_DEL && is_of_ours(batch, op->flow_del.key, op->flow_del.key_len);
+}
+
+static bool
+is_modification_of_ours(struct batch *batch, const struct dpif_op *op)
+{
+    return is_modification_of_one(op) && is_of_ours(batch, op->flow_put.key, op->flow_put.key_len);
+}
+
+static bool
+is_modification(const struct dpif_op *op)
+{
+    return op->type == DPIF_OP_FLOW_PUT && op->flow_put.flags & DPIF_FP_MODIFY;
+}
+
 /* Without the gate the datapath's ports may be about to change, and dpif-netdev does not ask flow_get() then: see to
- * it that the flow is known before it is deleted. Not xnanosleep(): a revalidator may be in the middle of what RCU
- * protects. */
+ * it that the flow is known before it is deleted. */
 static void
 ask_until_answered(struct batch *batch, const struct dpif_flow_del *del, const struct flow_watch *watch)
 {
@@ -79,13 +92,8 @@ ask_until_answered(struct batch *batch, const struct dpif_flow_del *del, const s
         .key = del->key, .key_len = del->key_len, .ufid = del->ufid, .pmd_id = del->pmd_id,
     };
 
-    while (flow_ask(batch->dpif, &get) && !watch->netdev) {
-        if (!batch->patience_ms) {
-            VLOG_WARN_RL(&limit, "the datapath's ports are being changed: flows' last statistics may be short");
-            return;
-        }
-        batch->patience_ms--;
-        nanosleep(&(struct timespec) {.tv_nsec = 1000000}, NULL);
+    if (!flow_ask(batch->dpif, &get, watch, &batch->patience_ms)) {
+        VLOG_WARN_RL(&limit, "the datapath's ports are being changed: flows' last statistics may be short");
     }
 }
 
@@ -147,20 +155,26 @@ operate(struct batch *batch, struct dpif_op **ops, size_t n_ops)
     size_t done = 0;
 
     for (size_t i = 0; i < n_ops; i++) {
-        if (!is_deletion_of_ours(batch, ops[i])) {
+        bool deletes = is_deletion_of_ours(batch, ops[i]);
+
+        if (!deletes && !is_modification_of_ours(batch, ops[i])) {
             continue;
         }
         if (i > done) {
-            modification_operate(batch->dpif, ops + done, i - done, batch->offload_type);
+            real_dpif_operate(batch->dpif, ops + done, i - done, batch->offload_type);
         }
-        if (batch->n == FLOW_API_MANY) {
-            finish(batch);
+        if (deletes) {
+            if (batch->n == FLOW_API_MANY) {
+                finish(batch);
+            }
+            delete_watched(batch, ops[i]);
+        } else {
+            modification_operate(batch->dpif, ops[i], batch->offload_type, &batch->patience_ms);
         }
-        delete_watched(batch, ops[i]);
         done = i + 1;
     }
     if (n_ops > done) {
-        modification_operate(batch->dpif, ops + done, n_ops - done, batch->offload_type);
+        real_dpif_operate(batch->dpif, ops + done, n_ops - done, batch->offload_type);
     }
     finish(batch);
 }

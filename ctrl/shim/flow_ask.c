@@ -3,11 +3,15 @@
 
 #include "shim/flow_ask.h"
 
+#include <time.h>
+
 #include "openvswitch/ofpbuf.h"
+#include "shim/flow_watch.h"
 #include "shim/real.h"
 
-bool
-flow_ask(struct dpif *dpif, const struct dpif_flow_get *get)
+/* False: there is no such flow. */
+static bool
+ask(struct dpif *dpif, const struct dpif_flow_get *get)
 {
     uint64_t stub[4096 / 8];
     struct ofpbuf buffer;
@@ -22,4 +26,18 @@ flow_ask(struct dpif *dpif, const struct dpif_flow_get *get)
     real_dpif_operate(dpif, &ops, 1, DPIF_OFFLOAD_AUTO);
     ofpbuf_uninit(&buffer);
     return !op.error;
+}
+
+/* Not xnanosleep(): a revalidator may be in the middle of what RCU protects. */
+bool
+flow_ask(struct dpif *dpif, const struct dpif_flow_get *get, const struct flow_watch *watch, unsigned int *patience_ms)
+{
+    while (ask(dpif, get) && !watch->netdev) {
+        if (!*patience_ms) {
+            return false;
+        }
+        --*patience_ms;
+        nanosleep(&(struct timespec) {.tv_nsec = 1000000}, NULL);
+    }
+    return true;
 }

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "datapath/ports/event_signal.hpp"
 #include "datapath/ports/guarded_copy.hpp"
 
 namespace ovsdr::soft::memif {
@@ -36,6 +37,9 @@ Descriptor read_once(const Descriptor& shared) noexcept {
     copy.offset = __atomic_load_n(&shared.offset, __ATOMIC_RELAXED);
     return copy;
 }
+
+constexpr std::uint16_t most_pieces = 256;   // of a frame: the longest has fewer in buffers of 64 bytes
+constexpr std::uint16_t most_pieces_at_once = 256;   // and those of the frame that is under way
 
 // The kernel's name for what stands behind a descriptor; without /proc nothing is believed.
 bool is_eventfd(int descriptor) noexcept {
@@ -83,10 +87,15 @@ const char* Connection::add_region(const AddRegion& message, FileDescriptor file
         static_cast<std::uint64_t>(status.st_size) < message.size) {
         return "Region is larger than its file";
     }
+    const bool huge = system.f_type == HUGETLBFS_MAGIC;
+    // The kernel would map whole pages, and unmap nothing else.
+    if (huge && message.size % static_cast<std::uint64_t>(system.f_bsize) != 0) return "Region ends within a huge page";
+    // What nobody has touched yet is charged to this process when it reads it.
+    if (message.size > largest_layout - mapped_) return "Regions too large";
     void* memory = mmap(nullptr, message.size, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
     if (memory == MAP_FAILED) return "Region cannot be mapped";
-    regions_[region_count_++] = {std::move(file), static_cast<std::byte*>(memory), message.size,
-                                 system.f_type == HUGETLBFS_MAGIC};
+    mapped_ += message.size;
+    regions_[region_count_++] = {std::move(file), static_cast<std::byte*>(memory), message.size, huge};
     return nullptr;
 }
 
@@ -97,7 +106,7 @@ const char* Connection::add_ring(const AddRing& message, FileDescriptor event) n
     if (message.index != added.count || added.count == most_) return "Invalid ring index";
     if (message.log2_size > largest_log2_ring) return "Ring too large";
     if (message.private_header_size != 0) return "Private headers are not supported";
-    // Nobody's wake-up may hold up a worker.
+    // Nobody's wake-up may hold up a worker. (The peer can take that back: EventSignal.)
     (void)fcntl(event.get(), F_SETFL, O_NONBLOCK);
     RingEnd& end = added.ends[added.count++];
     end.place = {.region = message.region, .offset = message.offset, .log2_size = message.log2_size};
@@ -176,13 +185,15 @@ std::byte* Connection::buffer(const Descriptor& descriptor, std::uint32_t length
     return region.memory + descriptor.offset;
 }
 
-// One frame of at most `available` descriptors; nullptr when there is no buffer for it, or nothing valid.
+// One frame of at most `available` descriptors; nullptr when there is no buffer for it, or nothing valid. More pieces
+// than most_pieces are no frame: each may cost a page fault, and other ports wait for this worker.
 rte_mbuf* Connection::take_frame(RingEnd& from, std::uint16_t available) noexcept {
     rte_mbuf* packet = rte_pktmbuf_alloc(pool_);
     if (packet == nullptr) return nullptr;
     auto* data = rte_pktmbuf_mtod(packet, std::byte*);
     std::uint32_t size = 0;
-    for (std::uint16_t used = 1; used <= available; ++used) {
+    const std::uint16_t most = std::min<std::uint16_t>(available, most_pieces);
+    for (std::uint16_t used = 1; used <= most; ++used) {
         const Descriptor piece = read_once(from.ring->descriptors[(from.next + used - 1) & (from.size - 1)]);
         const std::uint32_t length = std::min<std::uint32_t>(piece.length, room_ - size);
         const std::byte* bytes = buffer(piece, piece.length);
@@ -212,7 +223,9 @@ std::uint16_t Connection::receive(unsigned ring, rte_mbuf** packets, std::uint16
         return 0;
     }
     std::uint16_t received = 0;
-    while (received < length && available > 0) {
+    // What is left is there the next time.
+    const std::uint16_t begin = from.next;
+    while (received < length && available > 0 && static_cast<std::uint16_t>(from.next - begin) < most_pieces_at_once) {
         const std::uint16_t before = from.next;
         rte_mbuf* packet = take_frame(from, available);
         if (packet == nullptr) break;
@@ -251,6 +264,10 @@ bool Connection::put_frame(RingEnd& to, std::uint16_t& available, const rte_mbuf
         for (std::uint32_t left = segment->data_len; left > 0;) {
             if (free == 0) {
                 if (used == available) return false;
+                if (used == most_pieces) {
+                    broken_.store(true, std::memory_order_relaxed);
+                    return false;
+                }
                 if (target != nullptr) target->flags = descriptor_next;
                 target = &to.ring->descriptors[(to.next + used++) & (to.size - 1)];
                 const Descriptor empty = read_once(*target);
@@ -300,8 +317,8 @@ void Connection::wake_consumer(const RingEnd& to) noexcept {
     // The consumer clears the flag and then looks at the index; we move the index and then look at the flag.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if ((__atomic_load_n(&to.ring->flags, __ATOMIC_RELAXED) & ring_no_wake_up) != 0) return;
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(to.event.get(), &one, sizeof one);
+    thread_local EventSignal signal;
+    signal.wake(to.event.get());
 }
 
 void Connection::arm(unsigned ring, bool on) noexcept {

@@ -5,8 +5,9 @@
 //
 // The peer is not trusted. What it can write (descriptors, indices) is read once, checked, and only then used; memory
 // must be sealed against shrinking, and what a peer can take away all the same (huge pages) is copied under guard and
-// holds no rings; a ring that makes no sense makes the connection broken, which ends it. A frame that
-// is larger than a buffer comes out cut to the buffer's size, which is more than any MTU with that buffer allows.
+// holds no rings; a ring that makes no sense makes the connection broken, which ends it. So does a frame in too many
+// pieces. A frame that is larger than a buffer comes out cut to the buffer's size, which is more than any MTU with that
+// buffer allows.
 //
 // Each direction has as many rings as the client made, numbered from 0. A ring with a higher number gives nothing and
 // takes nothing. Rings that a peer has put into each other's place harm nobody but that peer.
@@ -146,6 +147,7 @@ private:
     std::uint32_t buffer_size_ = 0;  ///< client: of each buffer in the rings
     std::array<Region, most_regions> regions_;
     unsigned region_count_ = 0;
+    std::uint64_t mapped_ = 0;       ///< server: of all regions
     Rings from_peer_, to_peer_;
     std::atomic<bool> broken_{false};
 };

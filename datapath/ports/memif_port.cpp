@@ -24,6 +24,7 @@ using memif::Role;
 constexpr auto longest_handshake = 5s;
 // Of a client whose server has not let it in. It looks once a second.
 constexpr auto between_tries = 900ms;
+constexpr unsigned most_at_once = 4;   // peers that are let in, or told that there is one
 
 template <std::size_t size>
 void copy_text(char (&target)[size], std::string_view text) noexcept {
@@ -148,7 +149,8 @@ void MemifPort::serve() noexcept {
 }
 
 void MemifPort::accept_peer() {
-    for (;;) {
+    // Who comes after these is there the next time: this thread has other ports to look after.
+    for (unsigned accepted = 0; accepted < most_at_once; ++accepted) {
         const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (socket < 0) return;
         if (talk_ >= 0) {

@@ -41,9 +41,11 @@ Table::~Table() {
         domain_.steering().impl().rcu.retire(view_);
         domain_.steering().impl().room.give_back(Resource::tables);
     }
-    const std::lock_guard lock(domain_.tables_mutex());
-    std::erase(domain_.tables(), this);
-    domain_.forget();
+    {
+        const std::lock_guard lock(domain_.tables_mutex());
+        std::erase(domain_.tables(), this);
+    }
+    domain_.forget();   // last: whoever waits for it destroys the domain, and the lock
 }
 
 std::vector<Matcher*>& Table::walked() noexcept {

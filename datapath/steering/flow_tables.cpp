@@ -130,8 +130,8 @@ int FlowTables::create(const FlowRequest& request, std::unique_ptr<Flow>& flow) 
     Group* group = nullptr;
     if (const int error = find_group(place, group); error != 0) return error;
     std::vector<std::uint8_t> value(request.value.begin(), request.value.end());
-    auto& entry = group->entries[value];
-    const bool fresh = entry == nullptr;
+    const auto [position, fresh] = group->entries.try_emplace(value);
+    auto& entry = position->second;
     if (fresh) entry = std::make_unique<Entry>(Entry{request.fate, request.tag, request.rewrites, {}, {}});
     int error = fresh || entry->agrees_with(request) ? 0 : EEXIST;
     if (error == 0) {
@@ -142,7 +142,7 @@ int FlowTables::create(const FlowRequest& request, std::unique_ptr<Flow>& flow) 
         if (error != 0) entry->shares.pop_back();
     }
     if (error != 0) {
-        if (fresh) std::erase_if(group->entries, [&](const auto& pair) { return pair.second == entry; });
+        if (fresh) group->entries.erase(position);
         drop_if_unused(place);
         return error;
     }

@@ -9,6 +9,7 @@
 #include <functional>
 #include <future>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 #include <thread>
@@ -315,6 +316,54 @@ TEST(MeterShare, TogetherTheyPassTheRateAndWhatIsUnderWay) {
             allowed = share.next(static_cast<std::uint64_t>(software), rate, interval, interval);
         }
         EXPECT_GE(software + device, a_time * 199 - burst - a_time - 199) << "and no less, if it is asked for";
+    }
+}
+
+/// Each lets pass what it may of what comes, with a bucket that holds a second of the rate.
+TEST(MeterSplit, DevicesHaveTheirPartsAndNoneStandsStill) {
+    constexpr std::uint32_t rate = 1000, interval = 200;
+    constexpr double a_time = rate * interval / 1000.0, burst = rate;
+    struct Device {
+        double offered;   // in an interval
+        double bucket = burst, passed = 0, last = 0;
+        std::uint32_t allowed = rate;
+    };
+    const std::vector<std::vector<double>> offers{{5, 5},   {5, .5},         {.6, .6},       {.2, .3},
+                                                  {5, 5, 5}, {5, 1, .3}, {5, .1, 5, 5, 5}, {3, 3, 3, 3, 3, 3, 3, 3}};
+    for (const std::vector<double>& of_rate : offers) {
+        for (const bool counts_drops : {true, false}) {
+            SCOPED_TRACE(testing::PrintToString(of_rate) + (counts_drops ? ", drops counted" : ""));
+            const auto n = static_cast<double>(of_rate.size());
+            std::vector<Device> devices;
+            for (const double offer : of_rate) devices.push_back({.offered = offer * a_time});
+            const double all_offered = std::reduce(of_rate.begin(), of_rate.end()) * a_time;
+            MeterSplit split;
+            double sum = 0, before_end = 0;
+            for (unsigned i = 0; i < 200; ++i) {
+                if (i == 100) before_end = sum;
+                std::vector<MeterSplit::Device> counted;
+                for (Device& device : devices) {
+                    device.bucket = std::min(burst, device.bucket + device.allowed * interval / 1000.0);
+                    device.last = std::floor(std::min(device.bucket, device.offered));
+                    device.bucket -= device.last;
+                    sum += device.last;
+                    const auto passed = static_cast<std::uint64_t>(device.last);
+                    counted.push_back({.passed = passed,
+                                       .offered = counts_drops ? static_cast<std::uint64_t>(device.offered) : passed});
+                }
+                split.next(counted, rate, interval, interval);
+                for (std::size_t d = 0; d < devices.size(); ++d) devices[d].allowed = split.rate_of(counted[d]);
+                if (i < 20) continue;
+                for (const Device& device : devices) {
+                    const double fair = counts_drops ? device.offered * std::min(1.0, a_time / all_offered)
+                                                     : std::min(device.offered, a_time / n / 10);
+                    EXPECT_GE(device.last, fair * .6 - 1) << "interval " << i;
+                }
+            }
+            const double expected = std::min(a_time, all_offered);
+            EXPECT_NEAR(sum - before_end, 100 * expected, 10 * expected);
+            EXPECT_LE(sum, 200 * a_time + burst * n + 5 * a_time);
+        }
     }
 }
 

@@ -11,6 +11,8 @@
 #include <filesystem>
 #include <vector>
 
+#include "datapath/ports/event_signal.hpp"
+#include "datapath/ports/memif_layout.hpp"
 #include "memif_talk.hpp"
 
 namespace ovsdr::soft {
@@ -219,6 +221,76 @@ TEST_F(MemifTest, EndsWithAPeerThatBreaksTheRing) {
         EXPECT_TRUE(eventually([&] { return !info(1).link_up; }));
     }
     EXPECT_EQ(counters(1).sent_packets, 0U);
+}
+
+// It has the eventfd, too: its counter is full, and O_NONBLOCK is gone.
+TEST_F(MemifTest, APeerWhoseWakeUpWouldSleepHoldsNobodyUp) {
+    if (!EventSignal().never_sleeps()) GTEST_SKIP() << "missing: the kernel's asynchronous I/O";
+    start(R"("ports": [)" + port(1, server()) + "]");
+    Peer peer(path_);
+    const int event = eventfd(0, 0);
+    ASSERT_EQ(peer.init().type, MessageType::ack);
+    ASSERT_EQ(peer.region().type, MessageType::ack);
+    ASSERT_EQ(peer.ring(true, 0).type, MessageType::ack);
+    ASSERT_EQ(peer.ring_with(event, false, 4096).type, MessageType::ack);
+    ASSERT_EQ(peer.exchange(Peer::message(MessageType::connect)).type, MessageType::connected);
+    ASSERT_EQ(fcntl(event, F_SETFL, 0), 0);
+    const std::uint64_t most = UINT64_MAX - 1;
+    ASSERT_EQ(write(event, &most, sizeof most), static_cast<ssize_t>(sizeof most));
+    memif::Ring& ring = peer.ring(4096);
+    for (unsigned i = 0; i < 8; ++i) ring.descriptors[i] = {.length = 2048, .offset = 8192 + i * 2048};
+    __atomic_store_n(&ring.head, 8, __ATOMIC_RELEASE);
+    TestQueue queue(device(), 71, VportId{1});
+    for (unsigned sent = 1; sent <= 4; ++sent) {
+        queue.send(60);
+        EXPECT_TRUE(eventually([&] { return __atomic_load_n(&ring.tail, __ATOMIC_ACQUIRE) == sent; })) << sent;
+    }
+    EXPECT_EQ(device().remove_vport(VportId{1}), 0);
+}
+
+// Each piece may cost the worker a page fault.
+TEST_F(MemifTest, AFrameInTooManyPiecesBreaksTheRing) {
+    start(R"("ports": [)" + port(1, server()) + "]");
+    constexpr std::uint32_t other_ring = 32768, buffers = 40960;
+    for (const std::uint16_t pieces : {200, 257}) {
+        Peer peer(path_);
+        ASSERT_EQ(peer.init().type, MessageType::ack);
+        ASSERT_EQ(peer.region().type, MessageType::ack);
+        peer.ring(other_ring).cookie = memif::ring_cookie;
+        const int events[] = {eventfd(0, 0), eventfd(0, 0)};
+        ASSERT_EQ(peer.add_ring({.flags = 1, .log2_size = 10}, events[0]).type, MessageType::ack);
+        ASSERT_EQ(peer.add_ring({.offset = other_ring, .log2_size = 3}, events[1]).type, MessageType::ack);
+        ASSERT_EQ(peer.exchange(Peer::message(MessageType::connect)).type, MessageType::connected);
+        memif::Ring& ring = peer.ring(0);
+        for (std::uint32_t i = 0; i < pieces; ++i) {
+            ring.descriptors[i] = {.flags = memif::descriptor_next, .length = 1, .offset = buffers + i};
+        }
+        ring.descriptors[pieces - 1].flags = 0;
+        __atomic_store_n(&ring.head, pieces, __ATOMIC_RELEASE);
+        if (pieces > 256) {
+            EXPECT_STREQ(peer.answer().disconnect.reason, "Broken ring");
+        } else {
+            EXPECT_TRUE(eventually([&] { return counters(1).sent_packets == 1; }));
+        }
+        for (const int event : events) close(event);
+    }
+    EXPECT_EQ(counters(1).sent_bytes, 200U);
+}
+
+// Whoever touches a page first pays for it.
+TEST_F(MemifTest, MapsNoMoreThanTheLargestRingsNeed) {
+    start(R"("ports": [)" + port(1, server()) + "]");
+    Peer peer(path_);
+    ASSERT_EQ(peer.init().type, MessageType::ack);
+    const int file = memfd_create("peer", MFD_ALLOW_SEALING);
+    ASSERT_EQ(ftruncate(file, memif::largest_layout), 0);
+    ASSERT_EQ(fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    EXPECT_EQ(peer.add_region(file, memif::largest_layout).type, MessageType::ack);
+    Message more = Peer::message(MessageType::add_region);
+    more.add_region.index = 1;
+    more.add_region.size = 4096;
+    EXPECT_STREQ(peer.exchange(more, file).disconnect.reason, "Regions too large");
+    close(file);
 }
 
 TEST_F(MemifTest, RefusesWhatItCannotTrust) {

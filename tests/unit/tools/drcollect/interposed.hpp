@@ -25,6 +25,8 @@ inline std::atomic<int> good_syncs_first{0};
 
 /// Of each call: a slow disk.
 inline std::atomic<unsigned> sync_microseconds{0};
+/// The next call does not end until it is let go.
+inline std::atomic<bool> next_sync_is_held{false}, sync_is_held{false};
 
 /// Bytes of whatever file is read by pread(): the disk cannot.
 inline std::atomic<off_t> unreadable_begin{0}, unreadable_end{0};
@@ -44,6 +46,10 @@ inline std::map<ino_t, off_t> synced_sizes;
 extern "C" int fdatasync(int descriptor) {
     using namespace ovsdr::drcollect::test;
     if (sync_microseconds > 0) usleep(sync_microseconds);
+    if (next_sync_is_held.exchange(false)) {
+        sync_is_held = true;
+        while (sync_is_held) usleep(1000);
+    }
     const std::lock_guard guard(synced_mutex);
     struct stat about {};
     if (fstat(descriptor, &about) != 0) return -1;
