@@ -78,7 +78,8 @@ public:
             all.offered += device.offered;
         }
         const std::int64_t longest = left * std::max(second, elapsed_ms);
-        const std::int64_t given = static_cast<std::int64_t>(all.passed) * second - left_before_ * elapsed_ms;
+        const std::int64_t given =
+            static_cast<std::int64_t>(all.passed) * second - left_before_.value_or(left) * elapsed_ms;
         debt_ = std::clamp<std::int64_t>(debt_ + given, 0, longest);
         const std::int64_t quarter = (debt_ + 4 * interval_ms - 1) / (4 * interval_ms);
         total_ = left - static_cast<double>(std::min<std::int64_t>(quarter, left / 2));
@@ -90,7 +91,7 @@ public:
     /// What one of them is to give, according to next().
     [[nodiscard]] std::uint32_t rate_of(const Device& device) const noexcept {
         const double own = per_second(device.offered, elapsed_ms_);
-        if (device.is_new) return static_cast<std::uint32_t>(left_before_);
+        if (device.is_new) return static_cast<std::uint32_t>(left_before_.value_or(0));
         if (offered_ <= total_) return static_cast<std::uint32_t>(total_ - (offered_ - own));
         constexpr double least = 1.0 / 8;
         const double part = (own + least * offered_ / n_devices_) / (offered_ * (1 + least));
@@ -103,7 +104,7 @@ private:
     }
     static constexpr std::int64_t second = 1000;
     std::int64_t debt_ = 0;         ///< in units of 1 / 1,000
-    std::int64_t left_before_ = 0;
+    std::optional<std::int64_t> left_before_;
     double total_ = 0, offered_ = 0, n_devices_ = 1;   ///< a second
     std::int64_t elapsed_ms_ = 1;
 };

@@ -127,8 +127,12 @@ provider_flow_put(struct provider_netdev *netdev, struct provider_flows *flows, 
 {
     struct offload_info info = {.flow_mark = 1};
 
-    return !flow_api_dr.flow_put(&netdev->dr.up, &put->match, put->actions.data, put->actions.size,
-                                 &flows->flows[i].mega_ufid, &info, NULL);
+    if (flow_api_dr.flow_put(&netdev->dr.up, &put->match, put->actions.data, put->actions.size,
+                             &flows->flows[i].mega_ufid, &info, NULL)) {
+        return false;
+    }
+    flows->flows[i].mark = info.flow_mark;      /* As dpif-netdev does. */
+    return true;
 }
 
 bool
