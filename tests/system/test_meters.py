@@ -209,6 +209,43 @@ def test_software_and_the_nic_do_not_give_the_rate_twice(lab: Lab) -> None:
     assert arrived >= rate * 0.8 * elapsed
 
 
+def test_two_devices_share_a_rate_and_neither_stands_still(workspace: Workspace) -> None:
+    """Each looks at what the other has let pass: they could stop together and begin together."""
+    lab = Lab(workspace)
+    first, second, third, fourth = (lab.wire(f"vm{number}", number) for number in range(1, 5))
+    lab.fix_neighbours()
+    lab.nic.more_devices = [{"name": "mlx5_1", "ports": lab.nic.ports[2:]}]
+    del lab.nic.ports[2:], lab.wires[2:]
+    lab.start(fail_mode="secure")
+    for number, guest in enumerate((third, fourth), 3):
+        lab.switch.vsctl("add-port", BRIDGE, guest.port, "--", "set", "interface", guest.port, "type=dr",
+                         "options:device=mlx5_1", f"options:vport={guest.vport}", f"ofport_request={number}")
+    rate, offered, look = 600, 1200, 0.1
+    add_meter(lab, 1, f"pktps,burst,bands=type=drop,rate={rate},burst_size=60")
+    add_flows(lab, ["in_port=1,actions=meter:1,output:2", "in_port=3,actions=meter:1,output:4"])
+    with second.capture() as here, fourth.capture() as there, \
+            stream(first, second, rate=offered, size=SIZE) as one, \
+            stream(third, fourth, rate=offered, size=SIZE) as two:
+        wait_offloaded(lab, first)
+        wait_offloaded(lab, third)
+        time.sleep(2)
+        looks = []
+        for _ in range(60):
+            looks.append((time.monotonic(), one.sent, len(here.frames), two.sent, len(there.frames)))
+            time.sleep(look)
+    steps = [tuple(after - before for before, after in zip(*pair)) for pair in zip(looks, looks[1:])]
+    passed = [sum(looks[-1][place] - looks[0][place] for place in (2, 4)), looks[-1][0] - looks[0][0]]
+    # Of a moment in which a busy host has sent little nothing can be said.
+    sent = [(step[place], step[place + 1]) for step in steps for place in (1, 3) if step[place] > offered * look / 2]
+    still = sum(arrived < rate / 2 * look / 4 for _, arrived in sent)
+    figure(f"two devices: {passed[0]} frames passed in {passed[1]:.1f} s at {rate} a second; in {still} of {len(sent)} "
+           f"looks a device let less than a quarter of its part pass")
+    assert passed[0] <= 1.1 * rate * passed[1] + 60
+    assert passed[0] >= 0.8 * rate * passed[1]
+    assert still <= len(sent) / 8
+    assert_alive(lab)
+
+
 def test_of_a_tunnels_packets_the_frames_inside_are_metered(workspace: Workspace) -> None:
     """A bucket of 100 kilobits holds 125 of them, and 83 of the packets around them."""
     lab, kind = make_tunnelled(workspace, "dr"), TUNNELS["vxlan"]
