@@ -231,7 +231,7 @@ void AllDevices::charge_meter(std::uint32_t number, const dr::FlowStats& in_soft
         if (!several) break;
         const dr::MeterStats now = eswitch->meter_stats(number);
         KnownMeter::Counted& before = known.counted_in[eswitch];
-        const KnownMeter::Counted counted{units(now.passed), units(now.dropped)};
+        const KnownMeter::Counted counted{units(now.passed), units(now.dropped), before.carry};
         const auto more = [](std::uint64_t after, std::uint64_t then) { return after - std::min(after, then); };
         offered.back().passed = more(counted.passed, before.passed);   // it may have begun anew
         offered.back().offered = offered.back().passed + more(counted.dropped, before.dropped);
@@ -248,8 +248,8 @@ void AllDevices::charge_meter(std::uint32_t number, const dr::FlowStats& in_soft
     }
     std::size_t place = 0;
     for (auto& [eswitch, share] : known.shares) {
-        const std::uint32_t rate =
-            several ? std::min(left[place], known.split.rate_of(offered[place])) : left[place];
+        std::uint32_t rate = left[place];
+        if (several) rate = std::min(rate, known.split.rate_of(offered[place], known.counted_in[eswitch].carry));
         ++place;
         if (eswitch->lower_meter(number, rate)) {
             share.accepted();

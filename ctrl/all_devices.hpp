@@ -113,6 +113,7 @@ private:
         /// As devices count, in units of the rate, when they were last asked.
         struct Counted {
             std::uint64_t passed = 0, dropped = 0;
+            double carry = 0;   ///< MeterSplit's
         };
         std::map<dr::Eswitch*, Counted> counted_in{};
         dr::MeterStats carried{};                      ///< of devices, or objects of theirs, that have gone

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -88,14 +89,17 @@ public:
         elapsed_ms_ = elapsed_ms;
         left_before_ = left;
     }
-    /// What one of them is to give, according to next().
-    [[nodiscard]] std::uint32_t rate_of(const Device& device) const noexcept {
+    /// What one of them is to give, according to next(). Rates are whole: `carry`, 0 at first, is what is left of its
+    /// part for the next interval.
+    [[nodiscard]] std::uint32_t rate_of(const Device& device, double& carry) const noexcept {
         const double own = per_second(device.offered, elapsed_ms_);
         if (device.is_new) return static_cast<std::uint32_t>(left_before_.value_or(0));
         if (offered_ <= total_) return static_cast<std::uint32_t>(total_ - (offered_ - own));
         constexpr double least = 1.0 / 8;
         const double part = (own + least * offered_ / n_devices_) / (offered_ * (1 + least));
-        return static_cast<std::uint32_t>(total_ * part);
+        const double rate = total_ * part + carry;
+        carry = rate - std::floor(rate);
+        return static_cast<std::uint32_t>(rate);
     }
 
 private:

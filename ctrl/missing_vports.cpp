@@ -27,8 +27,11 @@ bool MissingVports::check(bool changed, Clock::time_point now) {
     const std::lock_guard guard(lock_);
     bool reconfigure = false;
     std::erase_if(list_, [&](Missing& missing) {
-        // It is not opened anew while somebody has it.
-        if (missing.device->has_gone()) return reconfigure = true;
+        // What is back under its name is opened only when nobody holds the old one any more.
+        if (missing.device->has_gone()) {
+            reconfigure = true;
+            return true;
+        }
         if (changed && dr::query_vport(*missing.device->eswitch, missing.vport)) {
             reconfigure = true;
             return true;

@@ -37,16 +37,18 @@ bool EventSignal::submit(int event) noexcept {
 }
 
 void EventSignal::wake(int event) noexcept {
-    if (!never_sleeps()) {
-        const std::uint64_t one = 1;
-        [[maybe_unused]] const ssize_t written = write(event, &one, sizeof one);
-        return;
+    if (never_sleeps()) {
+        if (submit(event)) return;
+        if (errno == EAGAIN) {
+            io_event answers[most_answers];
+            timespec at_once{};
+            syscall(SYS_io_getevents, context_, 0L, most_answers, answers, &at_once);
+            if (submit(event)) return;
+        }
     }
-    if (submit(event) || errno != EAGAIN) return;
-    io_event answers[most_answers];
-    timespec at_once{};
-    syscall(SYS_io_getevents, context_, 0L, most_answers, answers, &at_once);
-    (void)submit(event);
+    // A wake-up that is lost would leave the other end asleep.
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(event, &one, sizeof one);
 }
 
 }  // namespace ovsdr::soft

@@ -4,7 +4,8 @@
 // time; with a counter that it has filled, write() would sleep for as long as it likes. The kernel's own signals do not
 // sleep: a request of its asynchronous I/O that is complete at once adds to an eventfd as it ends.
 //
-// Where the kernel has no asynchronous I/O for us (fs.aio-max-nr, a filter of system calls), it is write() after all.
+// Where the kernel has no asynchronous I/O for us (fs.aio-max-nr, a filter of system calls) or refuses such a request,
+// it is write() after all.
 //
 // Threads: a value, of one thread.
 #pragma once

@@ -325,7 +325,7 @@ TEST(MeterSplit, DevicesHaveTheirPartsAndNoneStandsStill) {
     constexpr double a_time = rate * interval / 1000.0, burst = rate;
     struct Device {
         double offered;   // in an interval
-        double bucket = burst, passed = 0, last = 0;
+        double bucket = burst, last = 0, carry = 0;
         std::uint32_t allowed = rate;
     };
     const std::vector<std::vector<double>> offers{{5, 5},   {5, .5},         {.6, .6},       {.2, .3},
@@ -352,7 +352,9 @@ TEST(MeterSplit, DevicesHaveTheirPartsAndNoneStandsStill) {
                                        .offered = counts_drops ? static_cast<std::uint64_t>(device.offered) : passed});
                 }
                 split.next(counted, rate, interval, interval);
-                for (std::size_t d = 0; d < devices.size(); ++d) devices[d].allowed = split.rate_of(counted[d]);
+                for (std::size_t d = 0; d < devices.size(); ++d) {
+                    devices[d].allowed = split.rate_of(counted[d], devices[d].carry);
+                }
                 if (i < 20) continue;
                 for (const Device& device : devices) {
                     const double fair = counts_drops ? device.offered * std::min(1.0, a_time / all_offered)
@@ -364,6 +366,20 @@ TEST(MeterSplit, DevicesHaveTheirPartsAndNoneStandsStill) {
             EXPECT_NEAR(sum - before_end, 100 * expected, 10 * expected);
             EXPECT_LE(sum, 200 * a_time + burst * n + 5 * a_time);
         }
+    }
+}
+
+TEST(MeterSplit, PartsOfASmallRateAreNotRoundedAway) {
+    const MeterSplit::Device overloaded{.passed = 0, .offered = 10};
+    for (const std::uint32_t rate : {1U, 2U, 5U}) {
+        MeterSplit split;
+        double carries[3]{};
+        std::uint64_t sum = 0;
+        for (unsigned i = 0; i < 300; ++i) {
+            split.next(std::vector(3, overloaded), rate, 200, 200);
+            for (double& carry : carries) sum += split.rate_of(overloaded, carry);
+        }
+        EXPECT_NEAR(static_cast<double>(sum), 300.0 * rate, 3) << rate;
     }
 }
 

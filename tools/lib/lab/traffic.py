@@ -29,7 +29,7 @@ class Ping:
 def ping(namespace: Namespace, target: str, *, count: int = 3, interval: float = 0.2, wait: float = 2, size: int = 56,
          device: str = "") -> Ping:
     """Each answer has `wait` seconds, the last one too: iputils' ping ends `interval` after its last request, so that a
-    switch whose host was busy for a moment would seem to lose it. `size` is the payload's, in bytes; not fragmented."""
+    switch whose host was busy for a moment would seem to lose it. `size`: of the payload; larger ones are not cut."""
     arguments = ["fping", "-C", str(count), "-p", str(round(interval * 1000)), "-i", "1", "-t", str(round(wait * 1000)),
                  "-b", str(size), *(["-M"] if size > 56 else []), *(["-I", device] if device else []), target]
     try:
